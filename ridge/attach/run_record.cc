@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostBytes = size_t{64} << 20;
 constexpr size_t kMostSteps = 100'000, kMostTrouble = 100, kMostText = 1000;
+constexpr size_t kMostTensors = 100'000, kMostElements = size_t{1} << 50;
 constexpr JsonLimits kLimits{.bytes = kMostBytes, .values = size_t{1} << 20, .depth = 4};
 constexpr std::string_view kPlace = "record";
 
@@ -65,6 +66,7 @@ class Members {
     for (const JsonValue& value : values) numbers.push_back(number_of(value));
     return numbers;
   }
+  const JsonValue::Array& array(std::string_view key) const { return at(key).as_array(kPlace); }
   std::vector<std::string> texts(std::string_view key) const {
     std::vector<std::string> texts;
     for (const JsonValue& value : at(key).as_array(kPlace)) {
@@ -79,6 +81,32 @@ class Members {
 
   const JsonValue& object_;
 };
+
+TensorUpdates updates_in(const JsonValue& object) {
+  const Members members(object);
+  TensorUpdates tensor;
+  tensor.name = members.word("name");
+  tensor.elements = members.integer("elements");
+  check(tensor.elements >= 0 && tensor.elements <= static_cast<int64_t>(kMostElements),
+        "record: a tensor of {} elements",
+        tensor.elements);
+  tensor.is_buffer = members.flag("is_buffer");
+  const auto steps = static_cast<int64_t>(members.array("sizes").size());
+  const int64_t projections = TensorUpdates::kDirections * steps;
+  tensor.sizes = members.numbers("sizes", steps);
+  tensor.updates = members.numbers("updates", steps);
+  tensor.update_projections = members.numbers("update_projections", projections);
+  tensor.along = members.numbers("along", steps);
+  tensor.gradients = members.numbers("gradients", steps);
+  tensor.gradient_projections = members.numbers("gradient_projections", projections);
+  check(tensor.updates.size() == tensor.sizes.size() &&
+            tensor.along.size() == tensor.sizes.size() &&
+            tensor.gradients.size() == tensor.sizes.size() &&
+            tensor.update_projections.size() == tensor.gradient_projections.size() &&
+            tensor.update_projections.size() == static_cast<size_t>(projections),
+        "record: updates of different numbers of steps");
+  return tensor;
+}
 
 Found found_in(const JsonValue& object) {
   const Members members(object);
@@ -105,6 +133,19 @@ Found found_in(const JsonValue& object) {
     check(count >= 0 && count < 1e18, "record: {} outputs", count);
   record.parameters_hash = members.word("parameters_hash");
   record.outputs_hash = members.word("outputs_hash");
+  const JsonValue::Array& tensors = members.array("updates");
+  check(tensors.size() <= kMostTensors, "record: updates of {} tensors", tensors.size());
+  for (const JsonValue& tensor : tensors) record.updates.push_back(updates_in(tensor));
+  const JsonValue::Array& hashes = members.array("batch_hashes");
+  check(hashes.empty() || hashes.size() == static_cast<size_t>(record.steps),
+        "record: batches of {} steps have {} hashes",
+        record.steps,
+        hashes.size());
+  for (const JsonValue& hash : hashes) {
+    record.batch_hashes.push_back(hash.as_string(kPlace));
+    check(record.batch_hashes.back().size() <= kMostText,
+          "record: the hash of a batch is too long");
+  }
   record.is_coarse = members.flag("is_coarse");
   record.trouble = members.texts("trouble");
   return found;
@@ -141,11 +182,10 @@ bool is_before(const Found& a, const Found& b) {
 
 }  // namespace
 
-std::optional<RunRecord> read_record(const ShimFolder& folder) {
+std::optional<RunRecord> read_record_in(const std::string& folder) {
   std::optional<Found> best;
   std::error_code error;
-  for (fs::directory_iterator it(folder.path(), error), end; !error && it != end;
-       it.increment(error)) {
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const pid_t pid = process_in(it->path().filename().string());
     if (pid == 0) continue;
     std::optional<Found> found = read(it->path());
@@ -155,6 +195,10 @@ std::optional<RunRecord> read_record(const ShimFolder& folder) {
   }
   if (!best) return std::nullopt;
   return std::move(best->record);
+}
+
+std::optional<RunRecord> read_record(const ShimFolder& folder) {
+  return read_record_in(folder.path());
 }
 
 }  // namespace ridge::attach

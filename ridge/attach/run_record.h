@@ -18,6 +18,22 @@
 
 namespace ridge::attach {
 
+/// How the first steps move one tensor: a parameter of an optimizer, or a buffer of a module. One
+/// number a step, of projections kDirections; zeros for a step that did not touch it.
+struct TensorUpdates {
+  static constexpr int64_t kDirections = 3;
+
+  std::string name{};
+  int64_t elements = 0;
+  bool is_buffer = false;  ///< It has no gradient.
+  /// Norm of the tensor before the step, norm of its update, the update's projections on fixed
+  /// directions of random signs (their mean square is that of its norm, in the mean), and on the
+  /// tensor before the step, whose length counts as one.
+  std::vector<double> sizes{}, updates{}, update_projections{}, along{};
+  /// The gradient as the optimizer sees it.
+  std::vector<double> gradients{}, gradient_projections{};
+};
+
 struct RunRecord {
   int64_t steps = 0;      ///< Recorded steps.
   bool is_whole = false;  ///< True: as many steps as were asked for.
@@ -35,12 +51,19 @@ struct RunRecord {
   /// Hash of the bits of all parameters and buffers after the last step.
   std::string parameters_hash{};
   std::string outputs_hash{};  ///< Hash of the bits of all outputs, if modules are only called.
-  bool is_coarse = false;      ///< The program computes in bf16 or f16 somewhere.
+  /// In the order in which they were first seen; of programs that train, in the first three steps.
+  std::vector<TensorUpdates> updates{};
+  /// Of programs that train, one a step: hashes of the tensors that modules were called with from
+  /// outside, with blanks between them; what was computed with gradients is left out.
+  std::vector<std::string> batch_hashes{};
+  bool is_coarse = false;              ///< The program computes in bf16 or f16 somewhere.
   std::vector<std::string> trouble{};  ///< Sentences that say what could not be recorded.
 };
 
 /// Reads the record of the process that steps (rank 0 of several); nothing while there is none. It
 /// comes when all steps are recorded, or with fewer at the program's end.
 std::optional<RunRecord> read_record(const ShimFolder& folder);
+/// The same of a folder that a shim's files were copied to.
+std::optional<RunRecord> read_record_in(const std::string& folder);
 
 }  // namespace ridge::attach

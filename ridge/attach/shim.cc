@@ -57,6 +57,7 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
   if (options_.record_steps > 0) {
     all.emplace_back("RIDGE_SHIM_RECORD_STEPS", fmt::format("{}", options_.record_steps));
     all.emplace_back("RIDGE_SHIM_RESEED", fmt::format("{}", options_.reseed));
+    if (options_.nudge > 0) all.emplace_back("RIDGE_SHIM_NUDGE", fmt::format("{}", options_.nudge));
     // The order of sets of words would be another in each run.
     if (std::getenv("PYTHONHASHSEED") == nullptr) all.emplace_back("PYTHONHASHSEED", "0");
   }

@@ -45,7 +45,11 @@ struct ShimOptions {
   bool probes = false;       ///< Finds out what could be applied (ridge_probe.py).
   int64_t record_steps = 0;  ///< Number of first steps whose numbers are kept (ridge_record.py).
   int64_t reseed = 0;  ///< Added to each seed that the program sets, where steps are recorded.
-  bool gate = false;   ///< Steps are held and let go through step_gate.h (ridge_gate.py).
+  /// A recorded run is a control: parameters, and gradients before each step, are moved by this
+  /// share of themselves, and at least by a unit in the last place (ridge_nudge.py); 0: they are
+  /// not.
+  double nudge = 0;
+  bool gate = false;  ///< Steps are held and let go through step_gate.h (ridge_gate.py).
   /// Some batches are inspected as they are made (ridge_batches.py).
   bool watches_batches = false;
 };

@@ -24,6 +24,9 @@ constexpr std::string_view kRecord =
     R"({"rank": -1, "steps": 3, "is_whole": true, "source": "optimizer", "losses": [1.5, "nan", 2],
 "gradient_norms": [1, "inf", "-inf"], "output_counts": [], "output_sums": [],
 "output_squares": [], "output_projections": [], "parameters_hash": "ab", "outputs_hash": "",
+"updates": [{"name": "w", "elements": 6, "is_buffer": false, "sizes": [3, 2], "updates": [1, "nan"],
+"update_projections": [1, 2, 3, 4, 5, 6], "along": [0, 1], "gradients": [7, 8],
+"gradient_projections": [6, 5, 4, 3, 2, 1]}], "batch_hashes": ["a1 b2", "", "c3"],
 "is_coarse": true, "trouble": ["a"]})";
 
 class Reader : public testing::Test {
@@ -54,6 +57,15 @@ TEST_F(Reader, ReadsWhatIsThere) {
   EXPECT_EQ(found->losses[2], 2);
   EXPECT_EQ(found->gradient_norms[1], INFINITY);
   EXPECT_EQ(found->gradient_norms[2], -INFINITY);
+  ASSERT_EQ(found->updates.size(), 1u);
+  const TensorUpdates& tensor = found->updates[0];
+  EXPECT_EQ(tensor.name, "w");
+  EXPECT_EQ(tensor.elements, 6);
+  EXPECT_EQ(tensor.sizes, (std::vector<double>{3, 2}));
+  EXPECT_TRUE(std::isnan(tensor.updates[1]));
+  EXPECT_EQ(tensor.update_projections[5], 6);
+  EXPECT_EQ(tensor.gradient_projections[5], 1);
+  EXPECT_EQ(found->batch_hashes, (std::vector<std::string>{"a1 b2", "", "c3"}));
   EXPECT_EQ(found->trouble, std::vector<std::string>{"a"});
 }
 
@@ -86,6 +98,11 @@ TEST_F(Reader, BrokenOnesAreNotThere) {
       with("\"losses\"", "\"loss\""),
       with("\"output_counts\": []", "\"output_counts\": [1, 2, 3]"),
       with("\"ab\"", "\"" + std::string(5000, 'a') + "\""),
+      with("\"elements\": 6", "\"elements\": -6"),
+      with("\"sizes\": [3, 2]", "\"sizes\": [3]"),
+      with("\"along\": [0, 1]", "\"along\": []"),
+      with("[6, 5, 4, 3, 2, 1]", "[6, 5, 4]"),
+      with("\"a1 b2\", ", ""),
   };
   for (const std::string& text : broken) {
     write("record_9.json", text);

@@ -30,8 +30,12 @@ class GuardedProgram : public testing::Test {
     return runs_[key];
   }
 
-  attach::RunRecord run(const std::string& words, const std::string& change, int64_t reseed) {
-    const attach::ShimFolder shim({.profiled_steps = 0, .record_steps = kSteps, .reseed = reseed});
+  attach::RunRecord run(const std::string& words,
+                        const std::string& change,
+                        int64_t reseed,
+                        double nudge = 0) {
+    const attach::ShimFolder shim(
+        {.profiled_steps = 0, .record_steps = kSteps, .reseed = reseed, .nudge = nudge});
     const test::TempFolder place;
     std::string command = "cd '" + place.path().string() + "' && exec env OMP_NUM_THREADS=1" +
                           " GUARD_CHANGE=" + change;
@@ -53,6 +57,9 @@ class GuardedProgram : public testing::Test {
     runs_.clear();
     for (int64_t i = 0; i < seeds; ++i) baseline_.seeds.push_back(run(words_, "", i));
     baseline_.again = run(words_, "", 0);
+    if (seeds == 1) return;  // for bits or outputs
+    baseline_.fine_controls = {run(words_, "", 0, kFineNudge)};
+    baseline_.coarse_controls = {run(words_, "", 0, kCoarseNudge)};
   }
   GuardOutcome guard(const std::string& change, SemanticClass semantic_class) {
     std::vector<attach::RunRecord> candidates;

@@ -29,13 +29,17 @@ class ForeignBreaks : public ::testing::Test {
   }
 
   /// runtime_error with what the program wrote where it fails.
-  RunRecord run(const std::string& program, const ForeignRecipe& recipe, int64_t reseed = 0) const {
+  RunRecord run(const std::string& program,
+                const ForeignRecipe& recipe,
+                int64_t reseed = 0,
+                double nudge = 0) const {
     const test::TempFolder place;
     attach::ShimOptions options;
     options.profiled_steps = 0;
     options.recipe = recipe.shim_json();
     options.record_steps = kSteps;
     options.reseed = reseed;
+    options.nudge = nudge;
     const attach::ShimFolder shim(options);
     attach::ProgramRequest request;
     request.command = {python_,
@@ -101,7 +105,9 @@ TEST_F(ForeignBreaks, SamplesThatWorkersMixUpFail) {
 }
 
 TEST_F(ForeignBreaks, ALossLostUnderBf16Fails) {
-  const ForeignBaseline baseline = baseline_of("break_bf16.py", kForeignSeeds);
+  ForeignBaseline baseline = baseline_of("break_bf16.py", kForeignSeeds);
+  baseline.fine_controls = {run("break_bf16.py", {}, 0, kFineNudge)};
+  baseline.coarse_controls = {run("break_bf16.py", {}, 0, kCoarseNudge)};
   std::vector<RunRecord> runs;
   for (int64_t seed = 0; seed < kForeignSeeds; ++seed)
     runs.push_back(run("break_bf16.py", recipe("model.autocast", "bf16"), seed));

@@ -28,6 +28,9 @@ struct Change {
   double shift = 0;     ///< Of its later losses.
 };
 
+/// What controls do to a run.
+constexpr Change kFineControl{.first = 1e-6}, kCoarseControl{.first = 3e-3};
+
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}
@@ -49,6 +52,9 @@ class Draw {
     ForeignBaseline baseline;
     for (size_t i = 0; i < seeds; ++i) baseline.seeds.push_back(run(of));
     baseline.again = baseline.seeds[0];
+    Draw noise(77'000);  // of its own, so that what is drawn besides stays
+    baseline.fine_controls = {noise.changed(baseline.seeds[0], kFineControl)};
+    baseline.coarse_controls = {noise.changed(baseline.seeds[0], kCoarseControl)};
     return baseline;
   }
 

@@ -34,7 +34,7 @@ class Programs {
   ForeignReference::Recorder recorder() {
     return [this](const ForeignReference::Runs& runs) {
       std::vector<RunRecord> records;
-      for (const auto& [recipe, seed] : runs) records.push_back(run(recipe, seed));
+      for (const ForeignRun& one : runs) records.push_back(run(one));
       batches_.push_back(runs);
       return records;
     };
@@ -51,22 +51,26 @@ class Programs {
   size_t plain_runs() const {
     size_t plain = 0;
     for (const auto& batch : batches_)
-      for (const auto& run : batch) plain += run.first.empty() ? 1 : 0;
+      for (const ForeignRun& run : batch) plain += run.recipe.empty() && run.nudge == 0 ? 1 : 0;
     return plain;
   }
   double margin() {
     ForeignBaseline baseline;
-    for (int64_t seed = 0; seed < kForeignSeeds; ++seed) baseline.seeds.push_back(run({}, seed));
+    for (int64_t seed = 0; seed < kForeignSeeds; ++seed)
+      baseline.seeds.push_back(run({{}, seed, 0}));
     return margin_of(baseline).margin;
   }
 
  private:
-  RunRecord run(const ForeignRecipe& recipe, int64_t seed) {
+  RunRecord run(const ForeignRun& wanted) {
+    const auto& [recipe, seed, nudge] = wanted;
     const bool is_other = !others_.empty() && !recipe.get(others_).empty();
     RunRecord record = Draw(static_cast<uint64_t>(seed) + (is_other ? 3001 : 1)).run({});
     for (const auto& [key, change] : changes_)
       if (!recipe.get(key).empty()) record = Draw(77).changed(std::move(record), change);
-    return record;
+    if (nudge == 0) return record;
+    return Draw(78).changed(std::move(record),
+                            nudge == kCoarseNudge ? test::kCoarseControl : test::kFineControl);
   }
 
   std::map<std::string, test::Change> changes_;
@@ -82,7 +86,34 @@ TEST(ForeignReference, RunsAreMadeOnceAndNoMoreThanNeeded) {
   EXPECT_EQ(programs.runs(), 3u);
   EXPECT_TRUE(reference.judge(with(kCache, "threads", "1"), kOrder).passed);
   EXPECT_EQ(programs.plain_runs(), 1u + kForeignSeeds);
-  EXPECT_EQ(programs.runs(), 3u + kForeignSeeds);
+  EXPECT_EQ(programs.runs(), 4u + kForeignSeeds) << "with a control";
+  EXPECT_TRUE(reference.judge(with(kCache, "threads", "2"), kOrder).passed);
+  EXPECT_EQ(programs.runs(), 5u + kForeignSeeds);
+}
+
+// The budget is planned by what is said of runs before they are made.
+TEST(ForeignReference, RunsAreCountedBeforehand) {
+  for (const bool only_calls : {false, true})
+    for (const int64_t threads : {0, 2}) {
+      Programs programs;
+      programs.does("model.autocast", {.first = 3e-3, .late = 0.002});
+      ForeignReference reference(programs.recorder(), only_calls, threads);
+      int64_t last = 0;
+      for (const auto& [recipe, semantic_class] :
+           {std::pair(kCache, kBits),
+            std::pair(kCache, kOrder),
+            std::pair(kCache, kOrder),
+            std::pair(kCast, kPrecise),
+            std::pair(kCast, kPrecise),
+            std::pair(with(kCast, "loader.cache", "true"), kOrder),
+            std::pair(with(kCast, "loader.cache", "true"), kBits)}) {
+        const int64_t expected = reference.runs_for(semantic_class);
+        reference.judge(recipe, semantic_class);
+        const auto runs = static_cast<int64_t>(programs.runs());
+        EXPECT_EQ(runs - last, expected) << static_cast<int>(semantic_class) << ", " << threads;
+        last = runs;
+      }
+    }
 }
 
 // bf16 is far from the program as it is; what comes on top is held against bf16.
@@ -96,7 +127,7 @@ TEST(ForeignReference, FineChangesPassBesideACoarseOne) {
   EXPECT_TRUE(reference.judge(with(kCast, "loader.cache", "true"), kBits).passed);
   EXPECT_EQ(programs.runs() - before, 2u) << "one with the change, and bf16 once more";
   EXPECT_TRUE(reference.judge(with(kCast, "threads", "1"), kOrder).passed);
-  EXPECT_EQ(programs.runs() - before, 3u);
+  EXPECT_EQ(programs.runs() - before, 4u) << "a control of bf16, too";
 
   programs.does("optimizer.fused", {.first = 3e-3});
   EXPECT_FALSE(reference.judge(with(kCast, "optimizer.fused", "true"), kOrder).passed);
@@ -153,7 +184,7 @@ TEST(ForeignReference, AFailedRunLeavesWhatWasRecorded) {
   bool fails = false;
   ForeignReference reference(
       [&, record = programs.recorder()](const ForeignReference::Runs& runs) {
-        if (fails && !runs.front().first.empty()) throw std::runtime_error("it crashed");
+        if (fails && !runs.front().recipe.empty()) throw std::runtime_error("it crashed");
         return record(runs);
       },
       false);

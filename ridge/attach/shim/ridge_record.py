@@ -4,9 +4,7 @@ of gradients, bits of the parameters; where modules are only called, their outpu
 Such a run is not timed, so all is read at once. Its file is ridge/attach/run_record.h's.
 """
 import atexit
-import ctypes
 import functools
-import hashlib
 import json
 import math
 import os
@@ -20,10 +18,7 @@ from ridge_shim import whole_number, write_whole
 MOST_STEPS = 100_000
 MOST_MODULES = 64
 MOST_TROUBLE = 20
-MOST_DEPTH = 8  # of what a module gives back
 PATIENCE = 20  # seconds in which an optimizer that was made may step
-AT_ONCE = 1 << 22  # elements that are copied to f64
-SIGNS = 65521  # a prime: rows of outputs do not all begin with the same signs
 
 
 class Part(ShimPart):
@@ -33,8 +28,10 @@ class Part(ShimPart):
         self.wanted = whole_number(os.environ.get("RIDGE_SHIM_RECORD_STEPS"), 0)
         self.wanted = min(self.wanted, MOST_STEPS)
         reseed = whole_number(os.environ.get("RIDGE_SHIM_RESEED"), 0)
+        self.tensors = shim.load("ridge_tensors")  # what is loaded below imports it
         self.seeds = shim.load("ridge_seeds").Seeds(shim, reseed)
         self.torch, self.is_compiling = None, None
+        self.updates, self.nudge, self.thread = None, None, 0
         self.is_done = False
         self.losses, self.norms = [], []  # of the steps that ended
         self.step_losses, self.step_squares = [], {}  # of the one that goes on
@@ -50,13 +47,19 @@ class Part(ShimPart):
         if text not in self.trouble and len(self.trouble) < MOST_TROUBLE:
             self.trouble.append(text)
 
+    def new_outputs(self):
+        return self.shim.load("ridge_outputs").Outputs(self.torch)
+
     # ---- where it is put into torch ----
 
     def hook_torch(self, torch):
         try:
-            self.torch = torch
+            self.torch, self.thread = torch, threading.get_ident()
+            self.outputs = self.new_outputs()
+            self.updates = self.shim.load("ridge_updates").Updates(torch, self.complain)
+            size = float(os.environ.get("RIDGE_SHIM_NUDGE") or 0)
+            self.nudge = self.shim.load("ridge_nudge").Nudge(torch, size, self.complain)
             self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", never)
-            self.outputs = Outputs(torch)
             self.seeds.hook(torch)
             self.hook_backward(torch.autograd)
             self.hook_clipping(torch.nn.utils)
@@ -102,6 +105,10 @@ class Part(ShimPart):
             depth = getattr(within, "calls", 0)
             within.calls = depth + 1
             try:
+                # nn.DataParallel calls copies of a module on threads of its own.
+                if not depth and part.shim.on and threading.get_ident() == part.thread:
+                    part.nudge.move_parameters(self)
+                    part.updates.before_call(self, args, kwargs)
                 result = original(self, *args, **kwargs)
             finally:
                 within.calls = depth
@@ -125,8 +132,11 @@ class Part(ShimPart):
                 # A closure makes the gradients within.
                 closure = args[1] if len(args) > 1 else kwargs.get("closure")
                 if closure is None:
+                    part.nudge.move_gradients(args[0])
                     part.sees_gradients(args[0])
+                copies = part.updates.before_step(args[0]) if part.shim.on else None
                 result = hooked(*args, **kwargs)
+                part.updates.after_step(copies)
                 if closure is not None:
                     part.sees_gradients(args[0])
                 return result
@@ -206,7 +216,7 @@ class Part(ShimPart):
                 for group in optimizer.param_groups:
                     for parameter in group["params"]:
                         if parameter.grad is not None:
-                            squares += squares_of(self.torch, parameter.grad)
+                            squares += self.tensors.squares_of(self.torch, parameter.grad)
                             self.sees_type(parameter)
                 self.step_squares[id(optimizer)] = squares
         except Exception as error:
@@ -217,6 +227,7 @@ class Part(ShimPart):
             return
         try:
             self.optimizer = marker
+            self.updates.at_step()
             losses = self.step_losses
             squares = self.step_clipped or self.step_squares.values()
             self.step_losses, self.step_squares, self.step_clipped = [], {}, []
@@ -231,7 +242,7 @@ class Part(ShimPart):
 
     def hash_parameters(self):
         try:
-            bits = Bits()
+            bits = self.tensors.Bits()
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             for parameter in parameters:
                 bits.add(self.torch, parameter)
@@ -259,7 +270,7 @@ class Part(ShimPart):
         steps, trains = len(self.losses), bool(self.losses)
         if trains:
             self.hash_parameters()
-        outputs = Outputs(self.torch) if trains else self.outputs
+        outputs = self.new_outputs() if trains else self.outputs
         if not trains:
             steps = outputs.count
         if steps == 0:
@@ -281,6 +292,8 @@ class Part(ShimPart):
             "output_projections": numbers(outputs.projections),
             "parameters_hash": self.parameters_hash,
             "outputs_hash": outputs.bits.text() if outputs.count else "",
+            "updates": self.updates.records() if trains else [],
+            "batch_hashes": self.updates.hashes if trains else [],
             "is_coarse": self.is_coarse,
             "trouble": self.trouble,
         }
@@ -289,60 +302,6 @@ class Part(ShimPart):
         )
         self.is_done = steps >= self.wanted
         self.optimizer = None
-
-
-class Outputs:
-    """Of the calls so far, in order."""
-
-    def __init__(self, torch):
-        self.torch, self.signs = torch, None
-        self.count, self.bits = 0, Bits()
-        self.counts, self.sums, self.squares, self.projections = [], [], [], []
-
-    def add(self, result):
-        count, total, squares, projection = 0, 0.0, 0.0, 0.0
-        for tensor in tensors_in(self.torch, result, MOST_DEPTH):
-            self.bits.add(self.torch, tensor)
-            if not tensor.is_floating_point():
-                continue
-            flat = flattened(self.torch, tensor)
-            for begin in range(0, flat.numel(), SIGNS):
-                part = flat[begin : begin + SIGNS].double()
-                total += float(part.sum())
-                squares += float((part * part).sum())
-                projection += float((part * self.sign(part)).sum())
-            count += flat.numel()
-        self.count += 1
-        self.counts.append(count)
-        self.sums.append(total)
-        self.squares.append(squares)
-        self.projections.append(projection)
-
-    def sign(self, like):
-        if self.signs is None:
-            # A generator of our own: the program's numbers stay what they are.
-            own = self.torch.Generator().manual_seed(9)
-            self.signs = 2.0 * self.torch.randint(0, 2, (SIGNS,), generator=own).double() - 1.0
-        if self.signs.device != like.device:
-            self.signs = self.signs.to(like.device)
-        return self.signs[: like.numel()]
-
-
-class Bits:
-    """A hash of tensors in the order of their indices, however they lie in memory."""
-
-    def __init__(self):
-        self.sum = hashlib.sha256()
-
-    def add(self, torch, tensor):
-        self.sum.update(("%s%s" % (tensor.dtype, tuple(tensor.shape))).encode())
-        flat = flattened(torch, tensor).cpu()
-        size = flat.numel() * flat.element_size()
-        if size:
-            self.sum.update((ctypes.c_char * size).from_address(flat.data_ptr()))
-
-    def text(self):
-        return self.sum.hexdigest()[:32]
 
 
 def never():
@@ -356,39 +315,6 @@ def has_autocast(torch):
         return torch.is_autocast_enabled("cpu")
     except TypeError:  # before torch 2.4
         return torch.is_autocast_cpu_enabled()
-
-
-def tensors_in(torch, value, depth):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth > 0 and isinstance(value, dict):
-        for entry in value.values():
-            yield from tensors_in(torch, entry, depth - 1)
-    elif depth > 0 and isinstance(value, (list, tuple)):
-        for entry in value:
-            yield from tensors_in(torch, entry, depth - 1)
-
-
-def flattened(torch, tensor):
-    """The values in the order of the indices; of a sparse tensor those that it has."""
-    tensor = tensor.detach()
-    if tensor.layout != torch.strided:
-        tensor = tensor.coalesce().values() if tensor.is_sparse else tensor.values()
-    if tensor.device.type not in ("cpu", "cuda"):
-        tensor = tensor.cpu()  # not all have f64
-    for resolve in ("resolve_conj", "resolve_neg"):
-        tensor = getattr(tensor, resolve, lambda tensor=tensor: tensor)()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor.contiguous().reshape(-1)
-
-
-def squares_of(torch, tensor):
-    flat, total = flattened(torch, tensor), 0.0
-    for begin in range(0, flat.numel(), AT_ONCE):
-        part = flat[begin : begin + AT_ONCE].double()
-        total += float((part * part).sum())
-    return total
 
 
 def numbers(values):

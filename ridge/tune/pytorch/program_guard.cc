@@ -30,6 +30,12 @@ ForeignRecipe waiting_asleep(ForeignRecipe recipe) {
   return recipe;
 }
 
+/// A number of threads that splits sums elsewhere; 0: there is none.
+int64_t other_threads(int64_t threads, int cpus) {
+  if (threads > 1) return threads / 2;
+  return cpus > 1 ? 2 : 0;
+}
+
 struct Run {
   std::unique_ptr<ForeignProgram> program;
   size_t place = 0;
@@ -54,18 +60,22 @@ void ProgramGuard::begin(const LoopView& loop) {
   observer_ = &loop.observer;
   const auto steps = static_cast<int64_t>(kRunShare * loop.budget.total() / costs_.step_seconds);
   steps_ = std::clamp(steps, kLeastSteps, kMostSteps);
+  reference_.emplace([this](const ForeignReference::Runs& runs) { return record(runs); },
+                     costs_.facts.step_source == "module",
+                     other_threads(costs_.facts.threads, cpus_));
 }
 
-// Two runs go on at a time. The first guard runs the program as it is twice, besides.
-double ProgramGuard::seconds() const { return (reference_ ? 1 : 2) * costs_.run_seconds(steps_); }
+// Two runs go on at a time.
+double ProgramGuard::seconds(SemanticClass semantic_class) const {
+  const int64_t runs = reference_->runs_for(semantic_class);
+  const auto at_once = static_cast<int64_t>(at_once_);
+  return static_cast<double>((runs + at_once - 1) / at_once) * costs_.run_seconds(steps_);
+}
 
 GuardOutcome ProgramGuard::judge(const ForeignRecipe& recipe,
                                  SemanticClass semantic_class,
                                  int64_t until_ns) {
   until_ns_ = until_ns;
-  if (!reference_)
-    reference_.emplace([this](const ForeignReference::Runs& runs) { return record(runs); },
-                       costs_.facts.step_source == "module");
   return reference_->judge(recipe, semantic_class);
 }
 
@@ -77,7 +87,7 @@ GuardOutcome ProgramGuard::judge_rest(const ForeignRecipe& rest,
 }
 
 std::vector<attach::RunRecord> ProgramGuard::record(const ForeignReference::Runs& runs) const {
-  if (runs.front().first.empty())
+  if (runs.front().recipe.empty() && runs.front().nudge == 0)
     observer_->on_message("the guard runs your program as it is, to compare with");
   const double usual = costs_.run_seconds(steps_) * static_cast<double>(at_once_);
   const double most_seconds = kPatience * usual + kMostCompileSeconds;
@@ -87,8 +97,9 @@ std::vector<attach::RunRecord> ProgramGuard::record(const ForeignReference::Runs
     if (stop_requested()) throw TrialStopped("stopped within the guard");
     if (now_ns() > until_ns_) throw TrialStopped("what is left of the budget belongs to the proof");
     while (next < runs.size() && running.size() < at_once_) {
-      const auto& [recipe, reseed] = runs[next];
-      const attach::ShimOptions shim{.profiled_steps = 0, .record_steps = steps_, .reseed = reseed};
+      const auto& [recipe, reseed, nudge] = runs[next];
+      const attach::ShimOptions shim{
+          .profiled_steps = 0, .record_steps = steps_, .reseed = reseed, .nudge = nudge};
       running.push_back(
           {std::make_unique<ForeignProgram>(target_, waiting_asleep(recipe), shim, steps_ + 1),
            next++,

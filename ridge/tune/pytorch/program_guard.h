@@ -16,12 +16,14 @@ class ProgramGuard {
  public:
   /// Both must outlive it.
   ProgramGuard(const ForeignTarget& target, const ProgramCosts& costs, int cpus)
-      : target_(target), costs_(costs), at_once_(cpus > 1 ? 2 : 1) {}
+      : target_(target), costs_(costs), cpus_(cpus), at_once_(cpus > 1 ? 2 : 1) {}
 
-  /// A step has been timed: each run has as many steps as its share of the budget allows.
+  /// The program has been probed and a step timed, before all else: each run has as many steps as
+  /// its share of the budget allows.
   void begin(const LoopView& loop);
-  /// Seconds that the guard of one more change takes.
-  double seconds() const;
+  /// Seconds that the guard of one more change of the class takes, with the runs of the program as
+  /// it is and of controls that it makes first.
+  double seconds(SemanticClass semantic_class) const;
   /// ForeignReference::judge() and judge_rest(). VariantFailed where a run fails, TrialStopped with
   /// stop_requested() or at `until_ns` by now_ns().
   GuardOutcome judge(const ForeignRecipe& recipe, SemanticClass semantic_class, int64_t until_ns);
@@ -32,6 +34,7 @@ class ProgramGuard {
 
   const ForeignTarget& target_;
   const ProgramCosts& costs_;
+  int cpus_;
   size_t at_once_;  ///< Runs are not timed, so two go on at once where there are processors.
   OptimizeObserver* observer_ = nullptr;
   std::optional<ForeignReference> reference_;

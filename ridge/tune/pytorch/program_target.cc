@@ -69,7 +69,8 @@ class ProgramTarget final : public Target {
     measure_baseline(costs_, best);
     report_baseline(loop, costs_);
     guard_.begin(loop);
-    const std::string trouble = check_budget(measured_times(costs_, best, guard_.seconds()), loop);
+    const std::string trouble = check_budget(
+        measured_times(costs_, best, guard_.seconds(SemanticClass::kBitIdentical)), loop);
     if (!trouble.empty()) {
       loop.summary.notes.push_back(trouble);
       loop.observer.on_message(trouble);
@@ -187,7 +188,9 @@ class ProgramTarget final : public Target {
       if (!knob.site.empty()) sites_[knob.key] = knob.site;
   }
 
-  double guard_seconds(SemanticClass /*semantic_class*/) const override { return guard_.seconds(); }
+  double guard_seconds(SemanticClass semantic_class) const override {
+    return guard_.seconds(semantic_class);
+  }
 
   GuardOutcome guard(const Change& change, VariantPair pair, int64_t until_ns) override {
     return guard_.judge(as_program(pair.after).recipe(), change.semantic_class, until_ns);

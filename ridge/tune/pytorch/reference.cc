@@ -1,6 +1,7 @@
 #include "ridge/tune/pytorch/reference.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace ridge {
@@ -9,14 +10,32 @@ int64_t ForeignReference::seeds_for(SemanticClass semantic_class) const {
   return semantic_class == SemanticClass::kBitIdentical || only_calls_ ? 1 : kForeignSeeds;
 }
 
+bool ForeignReference::needs_controls(SemanticClass semantic_class) const {
+  return !only_calls_ && (semantic_class == SemanticClass::kReassociation ||
+                          semantic_class == SemanticClass::kPrecision);
+}
+
+// Another number of threads sums in another order, which in bf16 is less than its rounding.
+ForeignReference::Runs ForeignReference::controls_of(const ForeignRecipe& recipe,
+                                                     bool is_coarse) const {
+  if (is_coarse) return {{recipe, 0, kCoarseNudge}};
+  Runs runs = {{recipe, 0, kFineNudge}};
+  if (other_threads_ > 0) {
+    ForeignRecipe other = recipe;
+    other.set("threads", std::to_string(other_threads_));
+    runs.push_back({other, 0, 0});
+  }
+  return runs;
+}
+
 // The first run twice, and of the other seeds those that are not there yet.
 void ForeignReference::record_baseline(int64_t seeds) {
   Runs runs;
   auto had = baseline_ ? static_cast<int64_t>(baseline_->seeds.size()) : 0;
   if (had >= seeds) return;
   const bool is_first = !baseline_;
-  if (is_first) runs.emplace_back(ForeignRecipe{}, 0);
-  for (; had < seeds; ++had) runs.emplace_back(ForeignRecipe{}, had);
+  if (is_first) runs.push_back({});
+  for (; had < seeds; ++had) runs.push_back({{}, had, 0});
   std::vector<attach::RunRecord> records = record_(runs);
   if (is_first) {
     baseline_.emplace();
@@ -26,33 +45,69 @@ void ForeignReference::record_baseline(int64_t seeds) {
   for (attach::RunRecord& record : records) baseline_->seeds.push_back(std::move(record));
 }
 
+void ForeignReference::record_controls(const ForeignRecipe& recipe,
+                                       ForeignBaseline& of,
+                                       SemanticClass semantic_class) {
+  if (!needs_controls(semantic_class)) return;
+  const bool is_coarse = semantic_class == SemanticClass::kPrecision || of.seeds.front().is_coarse;
+  std::vector<attach::RunRecord>& controls = is_coarse ? of.coarse_controls : of.fine_controls;
+  if (controls.empty()) controls = record_(controls_of(recipe, is_coarse));
+}
+
 GuardOutcome ForeignReference::judge_coarse(const ForeignRecipe& recipe,
                                             SemanticClass semantic_class) {
   // On other samples no step is the same, whatever is changed besides.
   if (coarse_) semantic_class = std::max(semantic_class, coarse_->semantic_class);
   Runs runs;
-  for (int64_t seed = 0; seed < seeds_for(semantic_class); ++seed) runs.emplace_back(recipe, seed);
+  for (int64_t seed = 0; seed < seeds_for(semantic_class); ++seed)
+    runs.push_back({recipe, seed, 0});
+  record_controls({}, *baseline_, semantic_class);
   std::vector<attach::RunRecord> records = record_(runs);
   GuardOutcome answer = judge_runs(*baseline_, records, semantic_class);
   if (answer.passed)
     coarse_ = {.recipe = recipe,
                .semantic_class = semantic_class,
-               .runs = {.seeds = std::move(records), .again = {}}};
+               .runs = {.seeds = std::move(records), .again = {}},
+               .has_again = false};
   return answer;
 }
 
 GuardOutcome ForeignReference::judge_fine(const ForeignRecipe& recipe,
                                           SemanticClass semantic_class) {
-  Runs runs = {{recipe, 0}};
+  Runs runs = {{recipe, 0, 0}};
   const bool needs_again = coarse_ && !coarse_->has_again;
-  if (needs_again) runs.emplace_back(coarse_->recipe, 0);
+  if (needs_again) runs.push_back({coarse_->recipe, 0, 0});
   std::vector<attach::RunRecord> records = record_(runs);
   if (needs_again) {
     coarse_->runs.again = std::move(records.back());
     coarse_->has_again = true;
     records.pop_back();
   }
-  return judge_runs(coarse_ ? coarse_->runs : *baseline_, records, semantic_class);
+  ForeignBaseline& reference = coarse_ ? coarse_->runs : *baseline_;
+  // Where bits cannot be compared, they are judged as another order of sums.
+  record_controls(coarse_ ? coarse_->recipe : ForeignRecipe{},
+                  reference,
+                  reference.is_repeatable()
+                      ? semantic_class
+                      : std::max(semantic_class, SemanticClass::kReassociation));
+  return judge_runs(reference, records, semantic_class);
+}
+
+int64_t ForeignReference::runs_for(SemanticClass semantic_class) const {
+  const bool is_fine = semantic_class < SemanticClass::kPrecision;
+  const int64_t seeds = seeds_for(semantic_class);
+  const auto had = baseline_ ? static_cast<int64_t>(baseline_->seeds.size()) : -1;
+  int64_t runs = std::max<int64_t>(0, seeds - had);  // the first one twice
+  runs += is_fine ? 1 : seeds;
+  if (is_fine && coarse_ && !coarse_->has_again) ++runs;
+  if (!needs_controls(semantic_class)) return runs;
+  const ForeignBaseline* of = is_fine && coarse_ ? &coarse_->runs
+                              : baseline_        ? &*baseline_
+                                                 : nullptr;
+  const bool is_coarse = !is_fine || (of != nullptr && of->seeds.front().is_coarse);
+  const bool has_some =
+      of != nullptr && !(is_coarse ? of->coarse_controls : of->fine_controls).empty();
+  return runs + (has_some ? 0 : static_cast<int64_t>(controls_of({}, is_coarse).size()));
 }
 
 GuardOutcome ForeignReference::judge(const ForeignRecipe& recipe, SemanticClass semantic_class) {

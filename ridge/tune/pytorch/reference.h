@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "ridge/tune/pytorch/guard/guard.h"
@@ -13,16 +12,23 @@
 
 namespace ridge {
 
+/// One run of the program: `reseed` and `nudge` are ShimOptions's.
+struct ForeignRun {
+  ForeignRecipe recipe{};
+  int64_t reseed = 0;
+  double nudge = 0;
+};
+
 class ForeignReference {
  public:
-  /// Each pair: a recipe, and ShimOptions::reseed.
-  using Runs = std::vector<std::pair<ForeignRecipe, int64_t>>;
+  using Runs = std::vector<ForeignRun>;
   /// Makes a record of each, all of as many steps; what it throws leaves what was recorded before.
   using Recorder = std::function<std::vector<attach::RunRecord>(const Runs&)>;
 
   /// `only_calls`: the program calls modules and trains none. One run of it says all: its outputs.
-  ForeignReference(Recorder record, bool only_calls)
-      : record_(std::move(record)), only_calls_(only_calls) {}
+  /// `other_threads`: a number of threads that the program does not have, for a control; 0: none.
+  ForeignReference(Recorder record, bool only_calls, int64_t other_threads = 0)
+      : record_(std::move(record)), only_calls_(only_calls), other_threads_(other_threads) {}
 
   /// Judges `recipe`: what was kept and a change of the class. Classes 2 and 3 are held against the
   /// program as it is, by pairs of runs, so that what several of them lose adds up. Classes 0 and 1
@@ -33,6 +39,8 @@ class ForeignReference {
   /// Judges what is left of a recipe when a kept change is taken out, against the program as it is.
   /// `semantic_class` is the highest class of the rest.
   GuardOutcome judge_rest(const ForeignRecipe& rest, SemanticClass semantic_class);
+  /// Runs that judge() makes of a change of the class, controls and such as are missing counted.
+  int64_t runs_for(SemanticClass semantic_class) const;
 
  private:
   struct Coarse {
@@ -43,12 +51,18 @@ class ForeignReference {
   };
 
   int64_t seeds_for(SemanticClass semantic_class) const;
+  bool needs_controls(SemanticClass semantic_class) const;
+  Runs controls_of(const ForeignRecipe& recipe, bool is_coarse) const;
   void record_baseline(int64_t seeds);
+  void record_controls(const ForeignRecipe& recipe,
+                       ForeignBaseline& of,
+                       SemanticClass semantic_class);
   GuardOutcome judge_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
   GuardOutcome judge_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
 
   Recorder record_;
   bool only_calls_;
+  int64_t other_threads_;
   std::optional<ForeignBaseline> baseline_;
   std::optional<Coarse> coarse_;
 };

@@ -1,4 +1,4 @@
-// Programs that train: losses and norms of gradients, of the first steps and of the later half.
+// Programs that train: what the first steps show, and losses of the later half.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,20 +14,6 @@ namespace ridge {
 namespace {
 
 using attach::RunRecord;
-
-// The first step is the same computation on the same numbers. In f32 its loss moves, summed in
-// another order, by some 1e-6 of its size, and a deep network with batch norm makes ten times that
-// of it; its gradients' norm by ten times more. An update multiplies that: Adam's first one turns
-// the sign of each gradient that is only rounding. So each step is allowed ten times the one
-// before, and after three nothing.
-constexpr size_t kFirstSteps = 3;
-constexpr double kGrowth = 10;
-constexpr double kLossOfSpread = 1e-3, kLossOfSize = 2e-5, kNorm = 1e-3;
-// In bf16 a number is known to 0.2 %, a loss of some layers of them to a few hundredths of what it
-// moves by, and a norm of gradients to as much of itself.
-constexpr double kCoarseLoss = 0.05, kCoarseNorm = 0.1;
-// The repeat is one sample of its noise.
-constexpr double kNoise = 4;
 
 // Nineteen of twenty seeds lie within.
 constexpr double kDeviations = 2;
@@ -83,91 +69,6 @@ double seed_deviation(const ForeignRuns& seeds) {
   for (const RunRecord& run : seeds) losses.push_back(late_loss(run));
   return losses.size() < 2 ? 0 : deviation(losses);
 }
-
-/// The largest difference of one kind of numbers, and what is allowed, both as shares.
-struct Worst {
-  double share = 0, allowed = 0;
-  bool passes() const { return share <= allowed; }
-  void add(double new_share, double new_allowed) {
-    // The one that lies farthest out in its own measure.
-    if (allowed == 0 || new_share * allowed > share * new_allowed) {
-      share = new_share;
-      allowed = new_allowed;
-    }
-  }
-};
-
-class FirstSteps {
- public:
-  FirstSteps(const ForeignBaseline& baseline, SemanticClass semantic_class)
-      : baseline_(baseline),
-        first_(baseline.seeds[0]),
-        is_precise_(semantic_class == SemanticClass::kReassociation && !first_.is_coarse),
-        spread_(spread_of(baseline.seeds)) {
-    loss_noise_ = noise_of(&RunRecord::losses, [&](size_t) { return spread_; });
-    norm_noise_ = noise_of(&RunRecord::gradient_norms,
-                           [&](size_t i) { return std::fabs(first_.gradient_norms[i]); });
-  }
-
-  /// Whether repeated runs agree there at all.
-  bool says_anything() const { return loss_noise_ <= kCoarseLoss && norm_noise_ <= kCoarseNorm; }
-  double loss_noise() const { return loss_noise_; }
-  double spread() const { return spread_; }
-
-  void compare(const RunRecord& baseline, const RunRecord& candidate) {
-    for (size_t i = 0; i < steps_of(baseline.losses, candidate.losses); ++i) {
-      const double size = std::fabs(baseline.losses[i]);
-      if (!std::isfinite(size) || !(spread_ > 0)) continue;
-      const double tight = (kLossOfSpread + kLossOfSize * size / spread_) * growth(i);
-      loss_.add(std::fabs(candidate.losses[i] - baseline.losses[i]) / spread_,
-                (is_precise_ ? std::min(tight, kCoarseLoss) : kCoarseLoss) + kNoise * loss_noise_);
-    }
-    for (size_t i = 0; i < steps_of(baseline.gradient_norms, candidate.gradient_norms); ++i) {
-      const double size = baseline.gradient_norms[i];
-      if (!std::isfinite(size) || size == 0) continue;
-      norm_.add(std::fabs(candidate.gradient_norms[i] / size - 1),
-                (is_precise_ ? std::min(kNorm * growth(i), kCoarseNorm) : kCoarseNorm) +
-                    kNoise * norm_noise_);
-    }
-  }
-
-  bool passes() const { return loss_.passes() && norm_.passes(); }
-  std::string text() const {
-    const std::string losses = fmt::format("first losses differ by {} of their spread (allowed {})",
-                                           percent(loss_.share),
-                                           percent(loss_.allowed));
-    if (norm_.allowed == 0) return losses + ", gradient norms were not seen";
-    return fmt::format("{}, gradient norms by {} (allowed {})",
-                       losses,
-                       percent(norm_.share),
-                       percent(norm_.allowed));
-  }
-
- private:
-  static size_t steps_of(const std::vector<double>& a, const std::vector<double>& b) {
-    return std::min({a.size(), b.size(), kFirstSteps});
-  }
-  static double growth(size_t step) { return std::pow(kGrowth, static_cast<double>(step)); }
-
-  template <typename Scale>
-  double noise_of(std::vector<double> RunRecord::* numbers, Scale scale) const {
-    const std::vector<double>&a = first_.*numbers, &b = baseline_.again.*numbers;
-    double squares = 0, count = 0;
-    for (size_t i = 0; i < steps_of(a, b); ++i) {
-      const double unit = scale(i), share = (b[i] - a[i]) / unit;
-      if (!(unit > 0) || !std::isfinite(share)) continue;
-      squares += share * share;
-      ++count;
-    }
-    return count > 0 ? std::sqrt(squares / count) : 0;
-  }
-
-  const ForeignBaseline& baseline_;
-  const RunRecord& first_;
-  bool is_precise_;
-  double spread_, loss_noise_ = 0, norm_noise_ = 0;
-  Worst loss_, norm_;
-};
 
 /// Differences of the later losses over the pairs.
 struct LaterSteps {
@@ -268,25 +169,23 @@ GuardOutcome judge_losses(const ForeignBaseline& baseline,
   const bool is_trajectory = semantic_class == SemanticClass::kTrajectory;
   const bool is_of_pairs = is_trajectory || semantic_class == SemanticClass::kPrecision;
   const ForeignMargin margin = margin_of(baseline);
-  FirstSteps first(baseline, semantic_class);
-  for (size_t i = 0; i < candidates.size(); ++i) first.compare(baseline.seeds[i], candidates[i]);
-  // Of other samples the first losses are others.
-  const bool is_judged =
-      !is_trajectory && !baseline.seeds[0].losses.empty() && first.says_anything();
+  const double spread = spread_of(baseline.seeds);
+  Shown first{true, "its samples are others, so no step is the same"};
+  if (!is_trajectory && !baseline.seeds[0].losses.empty() && spread > 0) {
+    const ControlRuns controls = controls_for(baseline, semantic_class);
+    if (controls.runs.empty())
+      return guard_open("no run with a harmless change was made to compare");
+    first = compare_first_steps(baseline, candidates, controls, spread);
+  }
   GuardOutcome answer;
-  if (is_judged && first.spread() > 0 && !first.passes()) {
-    answer = guard_failed(first.text());
+  if (!first.passes) {
+    answer = guard_failed(first.text);
   } else if (const std::string missing = missing_for(baseline, candidates, margin, is_of_pairs);
              !missing.empty()) {
     answer = guard_open(missing);
   } else {
     answer = judge_later(baseline, candidates, margin, is_of_pairs);
-    answer.text += is_judged       ? "; " + first.text()
-                   : is_trajectory ? std::string("; its samples are others, so no step is the same")
-                                   : fmt::format(
-                                         "; first losses differ by {} of their spread from run to "
-                                         "run, so they show nothing",
-                                         percent(first.loss_noise()));
+    answer.text += "; " + first.text + "; what comes after these steps was not looked at";
   }
   if (is_of_pairs) {
     answer.margin = margin.margin;

@@ -17,6 +17,34 @@ std::string percent(double share);
 /// "40 steps x 3 seeds"
 std::string extent_of(const ForeignRuns& candidates, std::string_view steps);
 
+/// Runs with a harmless change that show how far one of the same size moves a program, and how many
+/// times as far a candidate may move it.
+struct ControlRuns {
+  ForeignRuns runs;        ///< With the seed of ForeignBaseline::seeds[0].
+  double factor = 0;       ///< Allowed distance, in those of the controls.
+  double rounding = 0;     ///< Share of a parameter that its last place is.
+  double least_share = 0;  ///< Share of an update that is always allowed.
+  bool is_coarse = false;
+};
+/// For class 1 controls in the rounding of f32, unless the program is coarser; for class 2 in that
+/// of bf16.
+ControlRuns controls_for(const ForeignBaseline& baseline, SemanticClass semantic_class);
+
+/// A part of what the first steps show.
+struct Shown {
+  bool passes = true;
+  std::string text{};
+};
+/// Updates and gradients of each tensor.
+Shown compare_updates(const ForeignBaseline& baseline,
+                      const ForeignRuns& candidates,
+                      const ControlRuns& controls);
+/// Batches by their hashes, then updates, then losses.
+Shown compare_first_steps(const ForeignBaseline& baseline,
+                          const ForeignRuns& candidates,
+                          const ControlRuns& controls,
+                          double loss_spread);
+
 /// For classes above 0, outputs for 1 and 2; the runs are whole enough to be compared.
 GuardOutcome judge_losses(const ForeignBaseline& baseline,
                           const ForeignRuns& candidates,

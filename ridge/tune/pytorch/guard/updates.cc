@@ -1,0 +1,311 @@
+// Programs that train: how their first steps move each tensor, in units of what controls show.
+//
+// A tensor's difference is seen in three ways. Projections on random directions estimate its size,
+// whatever it is. The projection on the tensor itself sees what pulls all elements to or from zero,
+// as a weight decay does, which is little in each. Norms see a share by which all is larger:
+// rounding lies across an update and hardly lengthens it. And where all tensors are longer by the
+// same small share, as another learning rate makes them, their median shows it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ridge/base/stats.h"
+#include "ridge/tune/pytorch/guard/parts.h"
+
+namespace ridge {
+namespace {
+
+using attach::RunRecord;
+using attach::TensorUpdates;
+
+// A tensor whose own update is only rounding may differ by the rounding of the others.
+constexpr double kOfOthers = 0.05;
+// The difference of a number before a step and after it has the rounding of the number.
+constexpr double kRoundings = 4;
+// A tensor that controls move by more says nothing of a median.
+constexpr double kStillClear = 0.3;
+constexpr size_t kLeastForMedian = 3;
+// An error of a median of T normal numbers, in their deviation over the root of T.
+constexpr double kMedianError = 1.25;
+
+/// One kind of numbers that a step has of a tensor.
+struct Kind {
+  std::string_view name;
+  std::vector<double> TensorUpdates::*norms;
+  std::vector<double> TensorUpdates::*projections;
+  bool is_update;
+};
+constexpr Kind kKinds[] = {
+    {"gradient", &TensorUpdates::gradients, &TensorUpdates::gradient_projections, false},
+    {"update", &TensorUpdates::updates, &TensorUpdates::update_projections, true}};
+
+/// The distance of a run from the baseline, of one tensor in one step.
+struct Distance {
+  double move = 0;   ///< Norm of the difference.
+  double along = 0;  ///< Its part along the tensor, times the root of the number of elements.
+  double norm = 0;   ///< How much longer the run's own is.
+};
+
+struct Place {
+  const Kind& kind;
+  size_t step;
+};
+
+double norm_of(const TensorUpdates& tensor, const Place& place) {
+  return (tensor.*place.kind.norms)[place.step];
+}
+
+Distance distance_of(const TensorUpdates& a, const TensorUpdates& b, const Place& place) {
+  constexpr size_t kDirections = TensorUpdates::kDirections;
+  double squares = 0;
+  for (size_t i = place.step * kDirections; i < (place.step + 1) * kDirections; ++i) {
+    const double difference = (b.*place.kind.projections)[i] - (a.*place.kind.projections)[i];
+    squares += difference * difference;
+  }
+  Distance distance;
+  distance.move = std::sqrt(squares / static_cast<double>(kDirections));
+  if (place.kind.is_update)
+    distance.along = std::fabs(b.along[place.step] - a.along[place.step]) *
+                     std::sqrt(static_cast<double>(a.elements));
+  distance.norm = norm_of(b, place) - norm_of(a, place);
+  return distance;
+}
+
+size_t steps_of(const RunRecord& run) {
+  return run.updates.empty() ? 0 : run.updates[0].sizes.size();
+}
+
+bool has_same_tensors(const RunRecord& a, const RunRecord& b) {
+  return steps_of(a) == steps_of(b) &&
+         std::ranges::equal(a.updates, b.updates, [](const auto& one, const auto& other) {
+           return one.elements == other.elements && one.is_buffer == other.is_buffer;
+         });
+}
+
+/// Whether a kind of a tensor has numbers in a step that can be compared.
+bool is_finite(const TensorUpdates& tensor, const Place& place) {
+  return std::isfinite(norm_of(tensor, place));
+}
+
+bool has_kind(const TensorUpdates& tensor, const Kind& kind) {
+  return kind.is_update || !tensor.is_buffer;
+}
+
+/// What controls show of one tensor in one step, as shares of the norm.
+struct Level {
+  double move = 0, along = 0, norm = 0;
+};
+
+/// What controls show of all tensors in the steps so far.
+class Levels {
+ public:
+  Levels(const RunRecord& baseline, const ControlRuns& controls, const Kind& kind)
+      : baseline_(baseline), controls_(controls), kind_(kind), levels_(baseline.updates.size()) {}
+
+  /// Takes one step more: errors grow from step to step, and a distance that is small by chance is
+  /// none.
+  void take(size_t step) {
+    const Place place{kind_, step};
+    std::vector<double> moves;
+    double squares = 0, elements = 0;
+    bias_ = 0;
+    for (const RunRecord& control : controls_.runs)
+      bias_ = std::max(bias_, std::fabs(median_growth(baseline_, control, place)));
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      const TensorUpdates& tensor = baseline_.updates[i];
+      const double norm = norm_of(tensor, place);
+      if (!has_kind(tensor, kind_) || !(norm > 0) || !std::isfinite(norm)) continue;
+      for (const RunRecord& control : controls_.runs) {
+        if (!is_finite(control.updates[i], place)) continue;
+        const Distance distance = distance_of(tensor, control.updates[i], place);
+        levels_[i].move = std::max(levels_[i].move, distance.move / norm);
+        levels_[i].along = std::max(levels_[i].along, distance.along / norm);
+        levels_[i].norm = std::max(levels_[i].norm, std::fabs(distance.norm) / norm);
+      }
+      moves.push_back(levels_[i].move);
+      squares += norm * norm;
+      elements += static_cast<double>(tensor.elements);
+    }
+    usual_ = moves.empty() ? 0 : median(moves);
+    size_ = elements > 0 ? std::sqrt(squares / elements) : 0;
+    set_bias_error();
+  }
+
+  /// Of a tensor: three projections alone may be small by chance, so it is at least the usual one.
+  double move(size_t tensor) const { return std::max(levels_[tensor].move, usual_); }
+  double along(size_t tensor) const { return std::max(levels_[tensor].along, move(tensor)); }
+  double norm(size_t tensor) const {
+    const double share = move(tensor);
+    const auto elements = static_cast<double>(baseline_.updates[tensor].elements);
+    return std::max({levels_[tensor].norm, share / std::sqrt(elements), share * share / 2});
+  }
+  /// Norm of what is rounding in a tensor of so many elements.
+  double rounding_of(size_t tensor) const {
+    const auto elements = static_cast<double>(baseline_.updates[tensor].elements);
+    return usual_ * size_ * std::sqrt(elements);
+  }
+  double bias() const { return std::max(bias_, bias_error_); }
+
+  /// The median over the tensors of the share by which they are longer.
+  double median_growth(const RunRecord& a, const RunRecord& b, const Place& place) const {
+    std::vector<double> growths;
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      const double before = norm_of(a.updates[i], place), after = norm_of(b.updates[i], place);
+      const bool is_clear = levels_[i].move < kStillClear && !a.updates[i].is_buffer;
+      if (is_clear && before > 0 && after > 0 && std::isfinite(before) && std::isfinite(after))
+        growths.push_back(std::log(after / before));
+    }
+    return growths.size() < kLeastForMedian ? 0 : median(growths);
+  }
+
+ private:
+  // By chance alone, where each tensor's rounding lies across it.
+  void set_bias_error() {
+    std::vector<double> errors;
+    for (size_t i = 0; i < levels_.size(); ++i)
+      if (levels_[i].move > 0 && levels_[i].move < kStillClear) errors.push_back(norm(i));
+    bias_error_ = errors.empty() ? 0
+                                 : kMedianError * median(errors) /
+                                       std::sqrt(static_cast<double>(errors.size()));
+  }
+
+  const RunRecord& baseline_;
+  const ControlRuns& controls_;
+  const Kind& kind_;
+  std::vector<Level> levels_;
+  double usual_ = 0, size_ = 0, bias_ = 0, bias_error_ = 0;
+};
+
+/// The difference that lies farthest out in its own measure.
+struct Worst {
+  double ratio = 0;  ///< To what is allowed.
+  std::string text{};
+
+  template <typename Say>
+  void add(double difference, double allowed, const Say& say) {
+    const double here = difference == 0 ? 0
+                        : allowed > 0   ? difference / allowed
+                                        : std::numeric_limits<double>::infinity();
+    if (here <= ratio) return;
+    ratio = here;
+    text = say();
+  }
+};
+
+class Comparison {
+ public:
+  Comparison(const ForeignBaseline& baseline, const ControlRuns& controls)
+      : baseline_(baseline), controls_(controls) {}
+
+  void compare(const ForeignRuns& candidates) {
+    for (const Kind& kind : kKinds) {
+      Levels levels(baseline_.seeds[0], controls_, kind);
+      for (size_t step = 0; step < steps_of(baseline_.seeds[0]); ++step) {
+        levels.take(step);
+        for (size_t i = 0; i < candidates.size(); ++i)
+          if (has_same_tensors(baseline_.seeds[0], baseline_.seeds[i]))
+            compare_step(baseline_.seeds[i], candidates[i], {kind, step}, levels);
+      }
+    }
+  }
+
+  bool passes() const { return worst_.ratio <= 1 && bias_.ratio <= 1; }
+  std::string text() const {
+    const auto times = [&](double ratio) {
+      return fmt::format("{:.2g} times what controls show (allowed {:.0f})",
+                         ratio * controls_.factor,
+                         controls_.factor);
+    };
+    if (bias_.ratio > 1) return fmt::format("{}, {}", bias_.text, times(bias_.ratio));
+    if (worst_.ratio > 1) return fmt::format("{}, {}", worst_.text, times(worst_.ratio));
+    std::string text = fmt::format("updates and gradients of {} tensors in {} steps differ by {}",
+                                   baseline_.seeds[0].updates.size() - silent_.size(),
+                                   steps_of(baseline_.seeds[0]),
+                                   times(std::max(worst_.ratio, bias_.ratio)));
+    if (!silent_.empty())
+      text += fmt::format("; {} more {} rounding alone ({}) and show{} nothing",
+                          silent_.size(),
+                          silent_.size() == 1 ? "is" : "are",
+                          silent_.front(),
+                          silent_.size() == 1 ? "s" : "");
+    return text;
+  }
+
+ private:
+  void compare_step(const RunRecord& before,
+                    const RunRecord& after,
+                    const Place& place,
+                    const Levels& levels) {
+    const double factor = controls_.factor;
+    for (size_t i = 0; i < before.updates.size(); ++i) {
+      const TensorUpdates &a = before.updates[i], &b = after.updates[i];
+      if (!has_kind(a, place.kind) || !is_finite(a, place)) continue;
+      const std::string what =
+          fmt::format("the {} of {} in step {}", place.kind.name, a.name, place.step + 1);
+      if (!is_finite(b, place)) {
+        worst_.add(1, 0, [&] { return what + " is not finite"; });
+        continue;
+      }
+      const Distance distance = distance_of(a, b, place);
+      const double norm = norm_of(a, place);
+      const double size = place.kind.is_update ? a.sizes[place.step] : 0;
+      const double least = controls_.least_share * norm + kRoundings * controls_.rounding * size +
+                           kOfOthers * factor * levels.rounding_of(i);
+      const auto say = [&](double share) {
+        return [&, share] {
+          return norm > 0 ? fmt::format("{} differs by {} of its norm", what, percent(share / norm))
+                          : what + " is no more zero";
+        };
+      };
+      const double allowed = factor * levels.move(i) * norm + least;
+      const bool is_counted =
+          place.step == 0 && place.kind.is_update && &before == baseline_.seeds.data();
+      if (is_counted && allowed >= norm && norm > 0) silent_.push_back(a.name);
+      worst_.add(distance.move, allowed, say(distance.move));
+      worst_.add(distance.along, factor * levels.along(i) * norm + least, say(distance.along));
+      worst_.add(std::fabs(distance.norm),
+                 factor * levels.norm(i) * norm + least,
+                 say(std::fabs(distance.norm)));
+    }
+    const double growth = levels.median_growth(before, after, place);
+    bias_.add(std::fabs(growth), factor * levels.bias() + controls_.least_share, [&] {
+      return fmt::format("the {}s of step {} are {} by {} in the median of all tensors",
+                         place.kind.name,
+                         place.step + 1,
+                         growth > 0 ? "longer" : "shorter",
+                         percent(std::fabs(growth)));
+    });
+  }
+
+  const ForeignBaseline& baseline_;
+  const ControlRuns& controls_;
+  Worst worst_, bias_;
+  std::vector<std::string> silent_;  ///< Tensors whose first update shows nothing.
+};
+
+}  // namespace
+
+Shown compare_updates(const ForeignBaseline& baseline,
+                      const ForeignRuns& candidates,
+                      const ControlRuns& controls) {
+  const RunRecord& first = baseline.seeds[0];
+  if (steps_of(first) == 0) return {true, "updates of single tensors were not seen"};
+  ControlRuns same = controls;
+  std::erase_if(same.runs, [&](const RunRecord& run) { return !has_same_tensors(first, run); });
+  if (same.runs.empty()) return {true, "controls have other tensors, so updates show nothing"};
+  for (size_t i = 0; i < candidates.size(); ++i)
+    if (!has_same_tensors(first, candidates[i]))
+      return {false,
+              candidates[i].updates.empty()
+                  ? std::string("its updates could not be recorded any more")
+                  : fmt::format("{} tensors are updated, and not the {} of before",
+                                candidates[i].updates.size(),
+                                first.updates.size())};
+  Comparison comparison(baseline, same);
+  comparison.compare(candidates);
+  return {comparison.passes(), comparison.text()};
+}
+
+}  // namespace ridge
