@@ -133,6 +133,8 @@ struct ProcessFacts {
   std::string python{}, torch{};
   int64_t threads = 0, interop_threads = 0;  ///< Threads of torch.
   bool has_cuda = false;
+  std::string gpu{};           ///< The driver's name of the GPU that it computes on; empty: unknown.
+  int64_t gpu_peak_bytes = 0;  ///< Most memory of GPUs that torch has reserved; 0: not known.
   int64_t rank = -1, world = 0;
   std::string step_source{};  ///< "optimizer", "module", or empty: no step was seen.
   int64_t steps = 0;
@@ -157,6 +159,8 @@ struct ProcessFacts {
     visit("threads", self.threads);
     visit("interop_threads", self.interop_threads);
     visit("has_cuda", self.has_cuda);
+    visit("gpu", self.gpu);
+    visit("gpu_peak_bytes", self.gpu_peak_bytes);
     visit("rank", self.rank, -1);
     visit("world", self.world);
     visit("step_source", self.step_source);

@@ -97,7 +97,8 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
   summary.guard = {.verdict = "not_needed", .text = "no change that was kept touches numbers"};
   summary.is_dry = options.is_dry;
   try {
-    loop.best = target.start({loop.budget, observer, summary, loop.noise});
+    const LoopView view{loop.budget, observer, summary, loop.noise};
+    loop.best = target.start(view);
     loop.baseline_step_seconds = target.step_seconds();
     loop.start_seconds = loop.best->open_seconds();
     search(loop);
@@ -106,6 +107,8 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
         throw TrialStopped(stop_requested() ? "stopped by a signal" : "the budget is spent");
       leave_one_out(loop);
       if (!loop.kept.empty()) prove(loop);
+      loop.best.reset();
+      if (!stop_requested()) target.examine(loop.kept, view);
     }
   } catch (const TrialStopped& stop) {
     loop.note(fmt::format("ended early: {}", stop.what()));

@@ -161,8 +161,11 @@ class Target {
 
   /// compare() with what a proof has besides, such as joules and fresh starts.
   virtual TrialResult prove(VariantPair pair, const ProofOptions& options) = 0;
-  /// Seconds that prove() needs beside the pairs.
+  /// Seconds that are reserved behind the pairs of prove(): for its own work, and for examine().
   virtual double proof_extra_seconds() const { return 0; }
+  /// After the proof of `kept`: fills what a report says besides, by runs of its own that end with
+  /// the budget. Whatever fails in them is a remark of the report.
+  virtual void examine(std::span<const Change> /*kept*/, const LoopView& /*loop*/) {}
 };
 
 }  // namespace ridge

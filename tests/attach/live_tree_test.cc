@@ -377,7 +377,7 @@ int64_t memory_of_three(size_t bytes) {
     ::pause();
   });
   EXPECT_TRUE(child.wait_for(2));
-  return tree_memory_bytes(child.pid());
+  return tree_peak_bytes(child.pid());
 }
 
 TEST(TreeMemory, PagesThatProcessesShareCountOnce) {
@@ -394,7 +394,7 @@ TEST(TreeMemory, OfNobodyThereIsNone) {
     const Child child([](Shared&) {});
     gone = child.pid();
   }
-  EXPECT_EQ(tree_memory_bytes(gone), 0);
+  EXPECT_EQ(tree_peak_bytes(gone), 0);
 }
 
 }  // namespace

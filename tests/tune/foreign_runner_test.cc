@@ -105,7 +105,7 @@ TEST_F(ForeignRunnerTest, IsStoppedButInItsBlocks) {
 TEST_F(ForeignRunnerTest, StartedAgainItIsAnotherProcess) {
   ForeignRunner runner(program(folder_.path(), steps("plain 100000")), {}, soon());
   const pid_t first = static_cast<pid_t>(runner.facts().pid);
-  EXPECT_GT(runner.memory_bytes(), int64_t{1} << 20);
+  EXPECT_GT(runner.peak_bytes(), int64_t{1} << 20);
   runner.restart();
   EXPECT_NE(static_cast<pid_t>(runner.facts().pid), first);
   EXPECT_EQ(::kill(first, 0), -1) << "it still runs";

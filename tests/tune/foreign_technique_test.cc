@@ -177,10 +177,15 @@ TEST(StepShares, OfRecordedPrograms) {
   const StepShares healthy = recorded("healthy");
   EXPECT_GT(healthy.optimizer, 0.001);
   EXPECT_LT(healthy.optimizer, 0.5);
-  EXPECT_TRUE(healthy.findings.empty()) << healthy.findings.front();
+  EXPECT_TRUE(healthy.findings.empty()) << healthy.findings.front().title;
+  EXPECT_FALSE(healthy.device_idle) << "it computes on the CPU";
   const StepShares jpeg = recorded("sick_jpeg");
   ASSERT_FALSE(jpeg.findings.empty());
-  EXPECT_TRUE(jpeg.findings.front().starts_with("R01 input starved")) << jpeg.findings.front();
+  EXPECT_EQ(jpeg.findings.front().rule, "R01");
+  EXPECT_TRUE(jpeg.findings.front().title.starts_with("input starved"));
+  EXPECT_GT(jpeg.findings.front().share, 0.1);
+  EXPECT_NEAR(jpeg.findings.front().ceiling, 1 / (1 - jpeg.findings.front().share), 0.2);
+  EXPECT_NE(jpeg.findings.front().fix, "");
   EXPECT_LT(jpeg.optimizer, 0.2);
   EXPECT_FALSE(recorded_shares({}));
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "ridge/base/clock.h"
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/proof/ledger/ledger_text.h"
 #include "ridge/tune/replay.h"
@@ -175,6 +176,34 @@ TEST(MadeUpTarget, GoesThroughTheWholeLoop) {
   ASSERT_TRUE(again.interval);
   EXPECT_LE(again.interval->low, std::log(2.6));
   EXPECT_GE(again.interval->high, std::log(2.6));
+}
+
+// Its examination comes last, of what was kept, and has time of its own.
+class ExaminedTarget final : public MadeUpTarget {
+ public:
+  double proof_extra_seconds() const override { return 7e5; }
+  TrialResult prove(VariantPair pair, const ProofOptions& proof) override {
+    seconds_of_proof = 1e-9 * static_cast<double>(proof.trial.until_ns - now_ns());
+    return MadeUpTarget::prove(pair, proof);
+  }
+  void examine(std::span<const Change> kept, const LoopView& loop) override {
+    EXPECT_TRUE(loop.summary.is_faster());
+    for (const Change& change : kept) examined.push_back(change.technique);
+    loop.summary.examination = {.findings = {{.rule = "R01", .title = "starved"}}};
+  }
+  Names examined{};
+  double seconds_of_proof = 0;
+};
+
+TEST(MadeUpTarget, WhatWasProvenIsExaminedInTimeOfItsOwn) {
+  ExaminedTarget target;
+  Silent silent;
+  const OptimizeResult result = run_loop(target, {.budget_seconds = 1e6}, silent);
+  EXPECT_EQ(target.examined, (Names{"late", "steady"}));
+  EXPECT_LT(target.seconds_of_proof, 3e5 + 1);
+  EXPECT_GT(target.seconds_of_proof, 1e5);
+  ASSERT_TRUE(result.summary.examination);
+  EXPECT_EQ(result.summary.examination->findings.size(), 1U);
 }
 
 // A small gain needs many pairs where pairs differ, and then comes behind the large one.

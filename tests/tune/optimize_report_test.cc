@@ -149,6 +149,48 @@ TEST(OptimizeReport, NothingGainedClaimsNothing) {
   }
 }
 
+TEST(OptimizeReport, SaysWhatHoldsTheResultBackNow) {
+  OptimizeSummary summary = test::program_gain().summary;
+  EXPECT_TRUE(nlohmann::json::parse(optimize_json(summary, {})).at("examination").is_null());
+  EXPECT_EQ(optimize_text(summary, {}).find("holds it back"), std::string::npos);
+  summary.examination = {
+      .findings = {{"R01", "input starved", 0.4, 1.66, "let workers make batches ahead"},
+                   {"R18", "tiny operators", 0.2, 1.25, "compile"},
+                   {"R21", "a loop over parameters", 0.1, 1.11, "fuse"},
+                   {"R30", "too many threads", 0.05, 1.05, "fewer"}}};
+  summary.baseline.cpu_idle_share = 0.375;
+  summary.result.cpu_idle_share = 0.0;
+  summary.result.device_bytes = 3 << 20;
+  const std::string text = optimize_text(summary, {});
+  for (const char* part :
+       {"\n  holds it back now          R01 input starved (40 % of a step, 1.66 times at most)\n",
+        "\n  processors idle            37.5 % -> 0.0 %\n",
+        "\n  memory at its peak         161.0 MiB\n",
+        "\n  GPU memory at its peak     not measured -> 3.0 MiB\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  EXPECT_EQ(text.find("GPU idle"), std::string::npos) << text;
+  EXPECT_EQ(text.find("R30"), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(optimize_json(summary, {}));
+  EXPECT_EQ(json.at("examination").at("findings").size(), 4u);
+  EXPECT_EQ(json.at("examination").at("findings").at(0).at("fix"),
+            "let workers make batches ahead");
+  EXPECT_EQ(json.at("baseline").at("cpu_idle_share"), 0.375);
+  EXPECT_TRUE(json.at("result").at("device_idle_share").is_null());
+  EXPECT_TRUE(json.at("baseline").at("device_bytes").is_null());
+  const std::string page = optimize_html(summary, {});
+  EXPECT_NE(page.find("What holds it back now"), std::string::npos);
+  EXPECT_NE(page.find("R30 too many threads"), std::string::npos);
+
+  summary.examination = {.problem = "it takes about 20 s, and 3 s of the budget are left"};
+  EXPECT_NE(optimize_text(summary, {}).find(
+                "holds it back now          not examined: it takes about 20 s"),
+            std::string::npos);
+  summary.recipe.clear();
+  summary.examination = StepExamination{};
+  EXPECT_NE(optimize_text(summary, {}).find("holds it back              nothing that the doctor"),
+            std::string::npos);
+}
+
 // One step, not two that are equal: no arrow, no second bar, no column for what did not change.
 TEST(OptimizeReport, NothingGainedComparesNothing) {
   for (const test::SampleReport& report :

@@ -233,7 +233,7 @@ inline OptimizeSummary program_summary(bool gained) {
   if (gained)
     summary.recipe_path =
         "/home/somebody/.local/state/ridge/image_classifier-0123abcd-optimize/recipe.toml";
-  summary.energy_problem = "blocks of third-party programs are not weighed";
+  summary.energy_problem = "this machine shows no energy counters (RAPL)";
   summary.price_per_hour.reset();
   for (VariantSpeed* variant : {&summary.baseline, &summary.result}) {
     variant->planned_bytes = 0;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "ridge/attach/samples/proc_files.h"
@@ -25,15 +27,26 @@ int64_t proportional_bytes(std::string_view text) {
   return kibibytes < 0 ? -1 : kibibytes * 1024;
 }
 
+int64_t resident_bytes(const ProcessSample& process, const std::string& proc) {
+  const int64_t bytes = proportional_bytes(
+      ProcReader::read_whole(fmt::format("{}/{}/smaps_rollup", proc, process.pid), kMostText));
+  return bytes >= 0 ? bytes : process.rss_bytes;
+}
+
+// Bytes that were resident at the peak of the process and are not now.
+int64_t gone_bytes(const ProcessSample& process, const std::string& proc) {
+  const std::string status =
+      ProcReader::read_whole(fmt::format("{}/{}/status", proc, process.pid), kMostText);
+  const std::optional<int64_t> peak = number_of(status, "VmHWM"), now = number_of(status, "VmRSS");
+  return peak && now ? std::max<int64_t>(0, *peak - *now) * 1024 : 0;
+}
+
 }  // namespace
 
-int64_t tree_memory_bytes(pid_t root, const std::string& proc) {
+int64_t tree_peak_bytes(pid_t root, const std::string& proc) {
   int64_t sum = 0;
-  for (const ProcessSample& process : TreeSampler(root, proc).take().processes) {
-    const int64_t bytes = proportional_bytes(
-        ProcReader::read_whole(fmt::format("{}/{}/smaps_rollup", proc, process.pid), kMostText));
-    sum += bytes >= 0 ? bytes : process.rss_bytes;
-  }
+  for (const ProcessSample& process : TreeSampler(root, proc).take().processes)
+    sum += resident_bytes(process, proc) + gone_bytes(process, proc);
   return sum;
 }
 

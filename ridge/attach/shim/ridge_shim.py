@@ -409,6 +409,8 @@ class Shim:
             facts["threads"] = torch.get_num_threads()
             facts["interop_threads"] = torch.get_num_interop_threads()
             facts["has_cuda"] = bool(torch.cuda.is_initialized())
+            if facts["has_cuda"]:
+                facts.update(device_facts(torch))
         for part in self.parts:
             facts.update(part.facts())
         return facts
@@ -575,6 +577,19 @@ def whole_number(text, default):
         return int(text)
     except (TypeError, ValueError):
         return default
+
+
+def device_facts(torch):
+    """The GPU that the process computes on, and what it has taken of the memory of all GPUs."""
+    cuda = torch.cuda
+    try:
+        uuid = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", "")
+        return {
+            "gpu": "GPU-%s" % uuid if uuid else "",  # as the driver names it
+            "gpu_peak_bytes": sum(map(cuda.max_memory_reserved, range(cuda.device_count()))),
+        }
+    except Exception:  # all else is worth writing without it
+        return {}
 
 
 def loader_fact(loader):

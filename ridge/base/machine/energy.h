@@ -11,12 +11,15 @@ namespace ridge {
 
 class Nvml;
 
+/// The kernel's powercap interface.
+inline constexpr const char* kPowercap = "/sys/class/powercap";
+
 /// Counters of all processor packages. What lies within a package (cores, graphics) is in its count
 /// and is not added to it; memory outside of it and the platform as a whole are not in the sum.
 class EnergyMeter {
  public:
-  /// `folder` is that of the kernel's powercap interface outside tests.
-  explicit EnergyMeter(std::string folder = "/sys/class/powercap");
+  /// `folder` is kPowercap outside tests.
+  explicit EnergyMeter(std::string folder = kPowercap);
   /// And of the GPU of that UUID, as the driver counts it: of a program that runs there. Without
   /// the GPU's count nothing is measured; without the processors' the GPU's alone.
   EnergyMeter(std::string folder, std::string gpu, const std::string& nvml = "libnvidia-ml.so.1");

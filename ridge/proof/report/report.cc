@@ -66,6 +66,23 @@ void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
                                readable_number(*summary.price_per_hour)));
 }
 
+void add_examination(HtmlReport& page, const OptimizeSummary& summary) {
+  if (!summary.examination) return;
+  const StepExamination& seen = *summary.examination;
+  page.heading(2, summary.gained() ? "What holds it back now" : "What holds it back");
+  if (seen.findings.empty()) {
+    for (const auto& [name, said] : examination_rows(summary)) page.paragraph(said);
+    return;
+  }
+  HtmlTable table{{{"finding"}, {"share of a step", true}, {"ceiling", true}, {"advice"}}, {}};
+  for (const StepFinding& finding : seen.findings)
+    table.rows.push_back({finding.rule + " " + finding.title,
+                          fmt::format("{:.0f} %", 100 * finding.share),
+                          fmt::format("{:.2f}", finding.ceiling),
+                          finding.fix});
+  page.table(table);
+}
+
 void add_waterfall(HtmlReport& page,
                    const OptimizeSummary& summary,
                    std::span<const TrialRecord> trials) {
@@ -230,6 +247,7 @@ std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialR
   add_trials(page, summary, trials);
   add_waterfall(page, summary, trials);
   add_comparison(page, summary);
+  add_examination(page, summary);
   add_numbers(page, summary);
   add_pictures(page, summary);
   add_configurations(page, summary);

@@ -24,6 +24,10 @@ struct VariantSpeed {
   double loader_wait_share = 0;  ///< 0 to 1.
   int64_t planned_bytes = 0;
   int64_t measured_bytes = 0;             ///< 0: not measured.
+  int64_t device_bytes = 0;               ///< Memory of GPUs at its peak; 0: none, or not measured.
+  /// Shares, 0 to 1, of the time of all processors that it may use, and of the GPU, in which they
+  /// do nothing for it; nothing: not measured.
+  std::optional<double> cpu_idle_share = {}, device_idle_share = {};
   std::optional<double> joules_per_step;  ///< Nothing: not measured.
   std::string config;                     ///< TOML of all that it ran with.
   StepTimeline timeline;                  ///< One step; without launches: not recorded.
@@ -59,6 +63,21 @@ struct OptimizeGuard {
   std::string text;                ///< Says in one line what was compared.
 };
 
+/// Something that the doctor finds worth fixing (docs/findings.md).
+struct StepFinding {
+  std::string rule, title;  ///< "R01", "input starved: nothing to compute until data comes"
+  double share = 0;         ///< Share of a step.
+  double ceiling = 1;       ///< Times as fast, if all of it were gone.
+  std::string fix{};        ///< Advice in a sentence or two.
+};
+
+/// The doctor's examination of some recorded steps: of the result, of the subject as it is where
+/// nothing was gained.
+struct StepExamination {
+  std::vector<StepFinding> findings{};  ///< The first one holds it back most.
+  std::string problem{};                ///< Why there was none; empty: there was.
+};
+
 struct OptimizeSummary {
   std::string target;  ///< "examples/fashion_mnist.toml on cpu"
   /// Names the thing that stays as it is where nothing was gained.
@@ -81,6 +100,7 @@ struct OptimizeSummary {
   bool is_dry = false;                   ///< Nothing was tried.
   /// Lines: the cost of the parts of a step before, and the ceilings.
   std::vector<std::string> parts;
+  std::optional<StepExamination> examination{};  ///< Nothing: no subject of this kind has one.
   std::string energy_of;  ///< "all processor packages and the GPU"; empty where none was measured.
   /// The reason why no joules were measured; empty where they were.
   std::string energy_problem;

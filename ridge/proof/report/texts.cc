@@ -34,7 +34,8 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
   write_known(json, "samples_per_s", positive(variant.samples_per_s));
   json.field("loader_wait_share", variant.loader_wait_share);
   for (const auto& [name, bytes] : {std::pair{"planned_bytes", variant.planned_bytes},
-                                    std::pair{"measured_bytes", variant.measured_bytes}}) {
+                                    std::pair{"measured_bytes", variant.measured_bytes},
+                                    std::pair{"device_bytes", variant.device_bytes}}) {
     json.key(name);
     if (bytes > 0)
       json.value(bytes);
@@ -42,6 +43,8 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
       json.value(nullptr);
   }
   write_known(json, "joules_per_step", variant.joules_per_step);
+  write_known(json, "cpu_idle_share", variant.cpu_idle_share);
+  write_known(json, "device_idle_share", variant.device_idle_share);
   write_known(json, "p50_ms", variant.p50_ms);
   write_known(json, "p99_ms", variant.p99_ms);
   write_known(json, "first_ms", variant.first_ms);
@@ -62,6 +65,21 @@ void write_guard(JsonWriter& json, const OptimizeGuard& guard) {
   write_known(json, "margin", guard.margin);
   write_known(json, "power", guard.power);
   json.field("verdict", guard.verdict).field("text", guard.text).end_object();
+}
+
+void write_examination(JsonWriter& json, const std::optional<StepExamination>& examination) {
+  json.key("examination");
+  if (!examination) {
+    json.value(nullptr);
+    return;
+  }
+  json.begin_object().field("problem", examination->problem).key("findings").begin_array();
+  for (const StepFinding& finding : examination->findings) {
+    json.begin_object().field("rule", finding.rule).field("title", finding.title);
+    json.field("share", finding.share).field("ceiling", finding.ceiling);
+    json.field("fix", finding.fix).end_object();
+  }
+  json.end_array().end_object();
 }
 
 std::string labelled(std::string_view name, std::string_view text) {
@@ -104,10 +122,11 @@ std::string numbers_text(const OptimizeSummary& summary, std::span<const TrialRe
       text += labelled(row.name,
                        row.before == row.after ? row.before : row.before + " -> " + row.after);
     if (!summary.energy_problem.empty()) text += labelled("energy", summary.energy_problem);
-    return text;
+  } else {
+    for (const auto& rows : {no_gain_rows(summary, trials), baseline_rows(summary)})
+      for (const auto& [name, said] : rows) text += labelled(name, said);
   }
-  for (const auto& rows : {no_gain_rows(summary, trials), baseline_rows(summary)})
-    for (const auto& [name, said] : rows) text += labelled(name, said);
+  for (const auto& [name, said] : examination_rows(summary)) text += labelled(name, said);
   return text;
 }
 
@@ -134,6 +153,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   }
   json.end_array();
   write_guard(json, summary.guard);
+  write_examination(json, summary.examination);
   json.field("recipe", summary.recipe).field("budget_s", summary.budget_s);
   json.field("seconds", summary.seconds);
   write_known(json, "price_per_hour", summary.price_per_hour);

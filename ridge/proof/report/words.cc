@@ -13,6 +13,9 @@ namespace {
 
 constexpr const char* kUnknown = "not measured";
 
+// Findings that a report shows; what stands further down holds back little.
+constexpr size_t kMostFindings = 3;
+
 std::string positive(double value, std::string_view unit) {
   return value > 0 ? readable_number(value) + std::string(unit) : kUnknown;
 }
@@ -37,6 +40,10 @@ std::string energy_after(const OptimizeSummary& summary) {
 
 std::string memory(int64_t bytes) {
   return bytes > 0 ? mebibytes(static_cast<double>(bytes)) : kUnknown;
+}
+
+std::string share(std::optional<double> value) {
+  return value ? fmt::format("{:.1f} %", 100 * *value) : kUnknown;
 }
 
 std::string money(const OptimizeSummary& summary, const VariantSpeed& variant) {
@@ -89,10 +96,15 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
     return v.step_ms > 0 && !v.p50_ms ? fmt::format("{:.1f} %", 100 * v.loader_wait_share)
                                       : kUnknown;
   });
+  add("processors idle", [](const VariantSpeed& v) { return share(v.cpu_idle_share); });
+  add("GPU idle", [](const VariantSpeed& v) { return share(v.device_idle_share); });
   // Nobody plans the memory of a third-party program.
-  if (a.planned_bytes > 0 || b.planned_bytes > 0)
+  const bool is_planned = a.planned_bytes > 0 || b.planned_bytes > 0;
+  if (is_planned)
     add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
-  add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });
+  add(is_planned ? "memory, measured" : "memory at its peak",
+      [](const VariantSpeed& v) { return memory(v.measured_bytes); });
+  add("GPU memory at its peak", [](const VariantSpeed& v) { return memory(v.device_bytes); });
   const char* steps = steps_differ(summary) ? "1,000 steps before" : "1,000 steps";
   rows.push_back({fmt::format("energy of {}", steps), energy(summary, a), energy_after(summary)});
   if (summary.price_per_hour)
@@ -108,6 +120,27 @@ std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary) {
   std::vector<ReportRow> rows;
   for (ComparisonRow& row : comparison_rows(summary))
     rows.emplace_back(std::move(row.name), std::move(row.before));
+  return rows;
+}
+
+std::string finding_words(const StepFinding& finding) {
+  return fmt::format("{} {} ({:.0f} % of a step, {:.2f} times at most)",
+                     finding.rule,
+                     finding.title,
+                     100 * finding.share,
+                     finding.ceiling);
+}
+
+std::vector<ReportRow> examination_rows(const OptimizeSummary& summary) {
+  if (!summary.examination) return {};
+  const StepExamination& seen = *summary.examination;
+  const std::string name = summary.gained() ? "holds it back now" : "holds it back";
+  if (!seen.problem.empty()) return {{name, "not examined: " + seen.problem}};
+  if (seen.findings.empty())
+    return {{name, "nothing that the doctor finds worth fixing in the steps that were recorded"}};
+  std::vector<ReportRow> rows;
+  for (const StepFinding& finding : seen.findings)
+    if (rows.size() < kMostFindings) rows.emplace_back(name, finding_words(finding));
   return rows;
 }
 

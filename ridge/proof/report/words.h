@@ -27,6 +27,13 @@ using ReportRow = std::pair<std::string, std::string>;
 /// nothing to compare.
 std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary);
 
+/// "R01 input starved: nothing to compute until data comes (40 % of a step, 1.66 times at most)"
+std::string finding_words(const StepFinding& finding);
+
+/// The findings of the examination that weigh most, or why there are none, a row each; no row where
+/// there was no examination.
+std::vector<ReportRow> examination_rows(const OptimizeSummary& summary);
+
 /// "ridge train run.toml --recipe recipe.toml"; FILE stands for a recipe that was not written.
 std::string recipe_command(const OptimizeSummary& summary);
 

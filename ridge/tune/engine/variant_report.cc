@@ -17,7 +17,6 @@ namespace {
 constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
 
-constexpr const char* kPowercap = "/sys/class/powercap";
 
 // One step, traced; without launches where that fails. Tracing takes a little time and memory:
 // after what is claimed was measured.

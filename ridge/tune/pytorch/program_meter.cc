@@ -1,5 +1,7 @@
 #include "ridge/tune/pytorch/program_meter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -23,6 +25,10 @@ constexpr int kPollMilliseconds = 50;
 
 // Steps that the doctor examines, and those before, which the probe has for itself.
 constexpr int kRecordedSteps = 8, kStepsBefore = 12;
+// Seconds until a recording is written and read; a profiler makes steps longer by this factor.
+constexpr double kWriteSeconds = 3, kProfiled = 1.5;
+// {steps} of a run that is recorded: the profiler drops the steps around the recording.
+constexpr int64_t kRecordingSteps = 2 * (kStepsBefore + kRecordedSteps);
 // Long steps are not waited for beyond this share of the budget.
 constexpr double kRecordingShare = 0.1;
 
@@ -84,6 +90,33 @@ ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
   costs.shares = recorded_shares(costs.facts);
   loop.summary.notes.push_back(program.place().how());
   return costs;
+}
+
+StepShares examine_program(const ForeignTarget& target,
+                           const ForeignRecipe& recipe,
+                           int64_t until_ns) {
+  const attach::ShimOptions options{
+      .profiled_steps = kRecordedSteps, .warm_steps = kStepsBefore, .warm_seconds = 0};
+  ForeignProgram program(target, recipe, options, kRecordingSteps);
+  for (;;) {
+    if (stop_requested()) throw TrialStopped("stopped by a signal");
+    const auto end = program.program().wait(kPollMilliseconds);
+    if (end && end->exit_code != 0) throw program.failure(*end);
+    const auto facts = program.facts();
+    if (end || (facts && is_recorded(*facts))) {
+      if (!facts) throw VariantFailed(program.why_no_step());
+      if (std::optional<StepShares> shares = recorded_shares(*facts)) return *std::move(shares);
+      throw VariantFailed(fmt::format(
+          "no step was recorded ({})",
+          facts->profile.empty() || end ? "the program ended before" : facts->profile));
+    }
+    if (now_ns() > until_ns) throw TrialStopped("the budget was spent before steps were recorded");
+  }
+}
+
+double examination_seconds(const ProgramCosts& costs, double open_seconds) {
+  return open_seconds + kWriteSeconds +
+         kProfiled * static_cast<double>(kStepsBefore + kRecordedSteps) * costs.step_seconds;
 }
 
 void measure_baseline(ProgramCosts& costs, ForeignRunner& best) {

@@ -40,6 +40,13 @@ struct ProgramCosts {
 /// Runs the program until it has made some steps. VariantFailed where it fails or makes none,
 /// TrialStopped with stop_requested().
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop);
+/// Runs the program with the recipe until it has recorded steps. VariantFailed where it fails or
+/// records none, TrialStopped with stop_requested() or at `until_ns` by now_ns().
+StepShares examine_program(const ForeignTarget& target,
+                           const ForeignRecipe& recipe,
+                           int64_t until_ns);
+/// Seconds that it takes for what was kept, which can be timed `open_seconds` after its start.
+double examination_seconds(const ProgramCosts& costs, double open_seconds);
 /// Times a step of the program as it is.
 void measure_baseline(ProgramCosts& costs, ForeignRunner& best);
 

@@ -3,8 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
+#include "ridge/attach/samples/tree_samples.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/machine/energy.h"
 #include "ridge/base/machine/machine.h"
+#include "ridge/proof/report/words.h"
+#include "ridge/tune/pytorch/usage_runner.h"
 
 namespace ridge {
 namespace {
@@ -20,49 +27,44 @@ std::string script_of(const std::vector<std::string>& words) {
   return script != words.end() ? *script : words.front();
 }
 
-}  // namespace
-
-void describe_program(const attach::CommandTemplate& command, OptimizeSummary& summary) {
-  summary.target = script_of(command.words());
-  summary.subject = "program";
-  summary.recipe_use = "ridge run --recipe";
-  summary.recipe_rest = " -- " + command.text();
-  summary.doctor_use = "ridge doctor" + summary.recipe_rest;
-  summary.machine = machine_fingerprint("cpu");
-  summary.energy_problem = "blocks of third-party programs are not weighed";
-  summary.guard.text = "no change was kept";
+// The counters of the machine that the program runs on.
+EnergyMeter meter_for(const ForeignRunner& program) {
+  const attach::ProcessFacts facts = program.facts();
+  if (!facts.has_cuda) return EnergyMeter(kPowercap);
+  // Without the GPU's part the energy of the processors would mislead.
+  return EnergyMeter(kPowercap, facts.gpu.empty() ? "a GPU without a name" : facts.gpu);
 }
 
-void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
-  const attach::ProcessFacts& facts = costs.facts;
-  VariantSpeed& speed = loop.summary.baseline;
-  speed.step_samples = facts.loaders.empty() ? 0 : static_cast<double>(facts.loaders.front().batch);
-  speed.set_step(costs.step_seconds, costs.wait_share);
-  loop.report(fmt::format("a step takes {:.3g} ms; {:.0f} % of it waits for data",
-                          1e3 * costs.step_seconds,
-                          100 * costs.wait_share));
-  if (costs.shares) {
-    loop.report(
-        fmt::format("the optimizer's update takes {:.0f} % of it", 100 * costs.shares->optimizer));
-    for (const std::string& finding : costs.shares->findings)
-      loop.report("ridge doctor: " + finding);
-  }
-  loop.report(fmt::format(
-      "steps are {}; torch {} computes with {} threads",
-      facts.step_source == "module" ? "calls of the outermost module" : "those of the optimizer",
-      facts.torch,
-      facts.threads));
-  loop.report(fmt::format("it is started anew for each trial, which takes {:.1f} s until it steps",
-                          costs.start_seconds));
+UsageCounters counters_of(const ForeignRunner& program, EnergyMeter& meter) {
+  const auto sampler = std::make_shared<attach::TreeSampler>(program.pid());
+  return {.joules = [&meter] { return meter.take(); },
+          .sample =
+              [&program, sampler, pid = program.pid()]() mutable {
+                if (std::exchange(pid, program.pid()) != program.pid())
+                  *sampler = attach::TreeSampler(program.pid());
+                return sampler->take();
+              }};
 }
 
-void report_proof(const ForeignRunner& before,
+void report_usage(const UsageRunner& usage, const ForeignRunner& program, VariantSpeed& speed) {
+  speed.joules_per_step = usage.joules_per_step();
+  speed.cpu_idle_share = usage.idle_share(usable_cpus());
+  speed.measured_bytes = program.peak_bytes();
+  speed.device_bytes = program.facts().gpu_peak_bytes;
+}
+
+void report_energy(const EnergyMeter& meter, OptimizeSummary& summary) {
+  summary.energy_of = meter.what();
+  summary.energy_problem = meter.problem();
+  if (meter.problem().empty() && !energy_ratio(summary))
+    summary.energy_problem = fmt::format("the counters of {} stood still", meter.what());
+}
+
+// Notes of what a change costs that no step has in it.
+void report_costs(const ForeignRunner& before,
                   const ForeignRunner& after,
                   bool is_run_known,
                   OptimizeSummary& summary) {
-  summary.result = summary.baseline;
-  summary.baseline.measured_bytes = before.memory_bytes();
-  summary.result.measured_bytes = after.memory_bytes();
   for (const attach::KnobFacts& knob : after.facts().knobs)
     if (knob.seconds >= kLongOnce)
       summary.notes.push_back(fmt::format("{} costs {:.1f} s once a run, which no step has in it{}",
@@ -75,6 +77,67 @@ void report_proof(const ForeignRunner& before,
   if (after.break_seconds() > before.break_seconds() + kLongerBreak)
     summary.notes.push_back(fmt::format("the end of an epoch takes {:.2f} s longer than before",
                                         after.break_seconds() - before.break_seconds()));
+}
+
+}  // namespace
+
+void describe_program(const attach::CommandTemplate& command, OptimizeSummary& summary) {
+  summary.target = script_of(command.words());
+  summary.subject = "program";
+  summary.recipe_use = "ridge run --recipe";
+  summary.recipe_rest = " -- " + command.text();
+  summary.doctor_use = "ridge doctor" + summary.recipe_rest;
+  summary.machine = machine_fingerprint("cpu");
+  summary.energy_problem = "nothing was kept, so there was no proof to weigh";
+  summary.guard.text = "no change was kept";
+}
+
+void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
+  const attach::ProcessFacts& facts = costs.facts;
+  VariantSpeed& speed = loop.summary.baseline;
+  speed.step_samples = facts.loaders.empty() ? 0 : static_cast<double>(facts.loaders.front().batch);
+  speed.set_step(costs.step_seconds, costs.wait_share);
+  if (costs.shares) {
+    speed.device_idle_share = costs.shares->device_idle;
+    loop.summary.examination = {.findings = costs.shares->findings};
+  } else {
+    loop.summary.examination = {.problem = "no step was recorded"};
+  }
+  loop.report(fmt::format("a step takes {:.3g} ms; {:.0f} % of it waits for data",
+                          1e3 * costs.step_seconds,
+                          100 * costs.wait_share));
+  if (costs.shares) {
+    loop.report(
+        fmt::format("the optimizer's update takes {:.0f} % of it", 100 * costs.shares->optimizer));
+    for (const StepFinding& finding : costs.shares->findings)
+      loop.report("ridge doctor: " + finding_words(finding));
+  }
+  loop.report(fmt::format(
+      "steps are {}; torch {} computes with {} threads",
+      facts.step_source == "module" ? "calls of the outermost module" : "those of the optimizer",
+      facts.torch,
+      facts.threads));
+  loop.report(fmt::format("it is started anew for each trial, which takes {:.1f} s until it steps",
+                          costs.start_seconds));
+}
+
+TrialResult prove_programs(ForeignRunner& before,
+                           ForeignRunner& after,
+                           const TrialOptions& options,
+                           bool is_run_known,
+                           OptimizeSummary& summary) {
+  EnergyMeter meter = meter_for(after);
+  UsageRunner used_before(before, counters_of(before, meter));
+  UsageRunner used_after(after, counters_of(after, meter));
+  const TrialResult trial = compare(used_before, used_after, options);
+  if (trial.pairs.empty()) return trial;
+  summary.result = summary.baseline;
+  summary.result.device_idle_share.reset();  // known when its steps have been recorded
+  report_usage(used_before, before, summary.baseline);
+  report_usage(used_after, after, summary.result);
+  report_energy(meter, summary);
+  report_costs(before, after, is_run_known, summary);
+  return trial;
 }
 
 }  // namespace ridge

@@ -11,11 +11,13 @@ void describe_program(const attach::CommandTemplate& command, OptimizeSummary& s
 /// Reports a step of the program as it is.
 void report_baseline(const LoopView& loop, const ProgramCosts& costs);
 
-/// The memory of both, and notes of what a change costs that no step has in it.
-/// `is_run_known`: the length of the user's own run, which such costs were held against, is known.
-void report_proof(const ForeignRunner& before,
-                  const ForeignRunner& after,
-                  bool is_run_known,
-                  OptimizeSummary& summary);
+/// Times both as compare() does, and reports what both take besides: energy, memory, processors;
+/// and notes of what a change costs that no step has in it. `is_run_known`: the length of the
+/// user's own run, which such costs were held against, is known.
+TrialResult prove_programs(ForeignRunner& before,
+                           ForeignRunner& after,
+                           const TrialOptions& options,
+                           bool is_run_known,
+                           OptimizeSummary& summary);
 
 }  // namespace ridge

@@ -27,6 +27,10 @@ constexpr double kWorth = 1.02, kHope = 1.05;
 constexpr std::string_view kNoHistory =
     "; its predicted range is a wide estimate, for this machine has tried it less than nine times";
 
+// The examination after the proof has this share of the budget for itself; one that takes longer is
+// made where that much is left.
+constexpr double kExaminationShare = 0.05;
+
 // The user's own run takes so many seconds, where nobody says and none has ended.
 constexpr double kPlannedSeconds = 3600;
 
@@ -220,10 +224,38 @@ class ProgramTarget final : public Target {
       }
       return proof.trial.should_stop();
     };
-    const TrialResult trial = compare(first, last, timed);
-    if (proof.summary != nullptr && !trial.pairs.empty())
-      report_proof(first, last, request_.planned_seconds || costs_.whole_steps > 0, *proof.summary);
-    return trial;
+    proven_open_seconds_ = last.open_seconds();
+    if (proof.summary == nullptr) return compare(first, last, timed);
+    return prove_programs(
+        first, last, timed, request_.planned_seconds || costs_.whole_steps > 0, *proof.summary);
+  }
+
+  double proof_extra_seconds() const override {
+    const double seconds = examination_seconds(costs_, costs_.start_seconds);
+    return seconds <= kExaminationShare * request_.loop.budget_seconds ? seconds : 0;
+  }
+
+  void examine(std::span<const Change> kept, const LoopView& loop) override {
+    if (!loop.summary.is_faster()) return;  // start() has that of the program as it is
+    StepExamination& told = loop.summary.examination.emplace();
+    const double seconds = examination_seconds(costs_, proven_open_seconds_);
+    if (loop.budget.left() < seconds) {
+      told.problem = fmt::format("it takes about {:.0f} s, and {:.0f} s of the budget are left",
+                                 seconds,
+                                 std::max(0.0, loop.budget.left()));
+      return;
+    }
+    loop.observer.on_work("examining what was kept");
+    try {
+      const StepShares shares =
+          examine_program(request_.target, recipe_of(kept), loop.budget.end_ns());
+      told.findings = shares.findings;
+      loop.summary.result.device_idle_share = shares.device_idle;
+    } catch (const VariantFailed& failure) {
+      told.problem = failure.what();
+    } catch (const TrialStopped& stop) {
+      told.problem = stop.what();
+    }
   }
 
  private:
@@ -251,6 +283,7 @@ class ProgramTarget final : public Target {
   ProgramCosts costs_;
   ProgramGuard guard_;
   std::vector<ForeignProposal> proposals_;    ///< Change::id is the index.
+  double proven_open_seconds_ = 0;            ///< Seconds until what was proven could be timed.
   std::map<std::string, std::string> sites_;  ///< Key of a kept knob: where its call stands.
 };
 

@@ -305,9 +305,9 @@ double ForeignRunner::run_seconds(double step_seconds) const {
   return whole_steps() > 0 ? timed_run_seconds(whole_steps(), step_seconds) : 0;
 }
 
-int64_t ForeignRunner::memory_bytes() const {
-  return attach::tree_memory_bytes(parts_->program->program().pid());
-}
+pid_t ForeignRunner::pid() const { return parts_->program->program().pid(); }
+
+int64_t ForeignRunner::peak_bytes() const { return attach::tree_peak_bytes(pid()); }
 
 // A program that would end before it is warm is taken for warm after a part of its steps.
 double timed_run_seconds(int64_t steps, double step_seconds, const ForeignRunnerOptions& options) {

@@ -3,6 +3,8 @@
 // nothing.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 
 #include "ridge/proof/trial.h"
@@ -62,8 +64,10 @@ class ForeignRunner final : public TunedVariant {
   double break_seconds() const;
   /// Steps of a whole run, as the last one that ended by itself had; 0: not known.
   int64_t whole_steps() const;
-  /// Memory of all its processes, now; pages that they share count once.
-  int64_t memory_bytes() const;
+  /// The process of the command itself, from which all others descend.
+  pid_t pid() const;
+  /// The most memory that all its processes had resident (tree_memory.h).
+  int64_t peak_bytes() const;
 
  private:
   struct Parts;

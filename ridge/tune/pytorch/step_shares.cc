@@ -1,7 +1,6 @@
 #include "ridge/tune/pytorch/step_shares.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <utility>
 
 #include "ridge/base/error.h"
@@ -32,14 +31,17 @@ double share_of_updates(const doctor::Trace& trace, const doctor::Analysis& anal
 }  // namespace
 
 StepShares step_shares(const doctor::Examination& examination) {
-  StepShares shares{.optimizer = share_of_updates(examination.trace, examination.analysis)};
+  const doctor::Analysis& analysis = examination.analysis;
+  StepShares shares{.optimizer = share_of_updates(examination.trace, analysis)};
+  if (!analysis.is_cpu_only && !analysis.kernels.empty() && analysis.breakdown.wall > 0)
+    shares.device_idle = std::clamp(analysis.breakdown.idle / analysis.breakdown.wall, 0.0, 1.0);
   for (const doctor::Finding& finding : examination.diagnosis.findings)
     if (finding.cost_ms > 0 && doctor::is_worth_fixing(finding))
-      shares.findings.push_back(fmt::format("{} {} ({:.0f} % of a step, {:.2f} times at most)",
-                                            finding.rule,
-                                            finding.title,
-                                            100 * finding.share,
-                                            finding.ceiling));
+      shares.findings.push_back({.rule = std::string(finding.rule),
+                                 .title = finding.title,
+                                 .share = finding.share,
+                                 .ceiling = finding.ceiling,
+                                 .fix = finding.fix});
   return shares;
 }
 
