@@ -109,7 +109,7 @@ class Part(ShimPart):
                 if not depth and part.shim.on and threading.get_ident() == part.thread:
                     part.nudge.move_parameters(self)
                     part.updates.before_call(self, args, kwargs)
-                result = original(self, *args, **kwargs)
+                result = part.nudge.moved_result(self, original(self, *args, **kwargs))
             finally:
                 within.calls = depth
             part.was_called(self, result, depth)
