@@ -38,7 +38,7 @@ using ridge::attach::RunRecord;
 
 constexpr double kMostSeconds = 300;
 constexpr size_t kAtOnce = 2;
-constexpr int kPollMilliseconds = 20;
+constexpr int kPollMilliseconds = 20, kEndMilliseconds = 60'000;
 
 struct Request {
   fs::path keep;
@@ -118,6 +118,8 @@ class Runs {
     for (size_t k = 0; k < places.size(); ++k) {
       const size_t i = places[k];
       records[i] = finished(*programs[k]);
+      // Facts of knobs are whole when it has ended, which is a step later.
+      programs[k]->program().wait(kEndMilliseconds);
       check_applied(runs[i], programs[k]->shim());
       keep(*programs[k], folder_of(runs, i));
       ++made_;

@@ -15,7 +15,7 @@ goes on where it stopped; a case that did not end within its time is begun again
 runs that are there. At the end the rates are printed, and each case that went wrong.
 
 Usage: build/peers/bin/python bench/guard_rates.py --keep FOLDER [--out FILE] [--only KIND,...]
-         [--programs NAME,...] [--build FOLDER] [--seconds S] [--summary]
+         [--classes N,...] [--programs NAME,...] [--build FOLDER] [--seconds S] [--summary]
 This Python runs the programs: it needs torch and, for model.compile and optimizer.compile, the package
 ridge. The folder of records belongs to one build and one Python.
 """
@@ -54,7 +54,7 @@ def recipe_text(change=None, defect=None):
     return "\n".join(lines) + "\n"
 
 
-def cases(kinds, programs):
+def cases(kinds, programs, classes):
     """In an order in which those of one program follow one another, which share runs."""
     from defects import defects_of
 
@@ -65,9 +65,9 @@ def cases(kinds, programs):
                     yield case("harmless", program, seed, change[0], 1, recipe_text(change))
         if "defects" in kinds:
             for defect in defects_of(program):
-                for kind in (1, 2):
+                for semantic_class in classes:
                     text = recipe_text(defect=defect)
-                    yield case("defects", program, 0, defect, kind, text)
+                    yield case("defects", program, 0, defect, semantic_class, text)
         if "coarse" in kinds:
             change = ("model.autocast", '"bf16"')
             yield case("coarse", program, 0, change[0], 2, recipe_text(change))
@@ -141,6 +141,7 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, default=pathlib.Path("guard_records"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("guard_rates.jsonl"))
     parser.add_argument("--only", default="harmless,defects,coarse")
+    parser.add_argument("--classes", default="1,2", help="of the defects")
     parser.add_argument("--programs", default=",".join(PICTURES + OTHERS))
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build" / "release")
     parser.add_argument("--seconds", type=float, default=60)
@@ -150,10 +151,9 @@ def main():
     if options.out.exists():
         found = [json.loads(line) for line in options.out.read_text().splitlines()]
     done = {name_of(entry) for entry in found}
-    for entry in [] if options.summary else cases(
-        options.only.split(","), options.programs.split(",")
-    ):
-        if name_of(entry) in done:
+    classes = [int(word) for word in options.classes.split(",")]
+    for entry in cases(options.only.split(","), options.programs.split(","), classes):
+        if options.summary or name_of(entry) in done:
             continue
         verdict = run(entry, options)
         if verdict is None:
@@ -162,7 +162,8 @@ def main():
         found.append(entry)
         with options.out.open("a") as file:
             file.write(json.dumps(entry) + "\n")
-        print("%s: %s, %s" % (name_of(entry), "passed" if entry["passed"] else "refused", entry["text"]), flush=True)
+        word = "passed" if entry["passed"] else "refused" if entry["can_tell"] else "open"
+        print("%s: %s, %s" % (name_of(entry), word, entry["text"]), flush=True)
     summary(found)
 
 

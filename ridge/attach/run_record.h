@@ -53,7 +53,7 @@ struct RunRecord {
   std::string outputs_hash{};  ///< Hash of the bits of all outputs, if modules are only called.
   /// In the order in which they were first seen; of programs that train, in the first three steps.
   std::vector<TensorUpdates> updates{};
-  /// Of programs that train, one a step: hashes of the tensors that modules were called with from
+  /// One a step, where programs train: hashes of the tensors that modules were called with from
   /// outside, with blanks between them; what was computed with gradients is left out.
   std::vector<std::string> batch_hashes{};
   bool is_coarse = false;              ///< The program computes in bf16 or f16 somewhere.

@@ -28,7 +28,7 @@ struct Change {
   double shift = 0;     ///< Of its later losses.
 };
 
-/// What controls do to a run.
+/// The effects of controls on a run.
 constexpr Change kFineControl{.first = 1e-6}, kCoarseControl{.first = 3e-3};
 
 class Draw {

@@ -253,7 +253,7 @@ TEST_F(ForeignUpdates, NumbersThatAreNotFiniteAreSeen) {
                   .starts_with("the gradient of layer2 in step 2 is not finite"));
 }
 
-// Of a training that amplifies rounding, controls say by how much.
+// Controls say by how much a training amplifies rounding.
 TEST_F(ForeignUpdates, LimitsGrowWithTheControls) {
   const auto growing = [](double share, uint64_t seed) {
     return [=](Vectors& of) { rounded(share * std::pow(100, of.step), seed)(of); };
@@ -283,7 +283,7 @@ TEST_F(ForeignUpdates, AnotherBatchIsNamed) {
     EXPECT_EQ(judge(runs, semantic_class).text, "the batch of step 7 is another one");
   runs[3].batch_hashes[6] = "data6";
   EXPECT_EQ(judge(runs, kOrder).text, "step 7 calls modules with 1 tensors, and not with 2");
-  // What follows from a computation is another one in a control, too.
+  // An input that follows from a computation is another one in a control, too.
   runs[3].batch_hashes[6] = "data6 other";
   baseline_.fine_controls[0].batch_hashes[6] = "data6 moved";
   EXPECT_TRUE(judge(runs, kOrder).passed);

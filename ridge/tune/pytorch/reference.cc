@@ -84,7 +84,7 @@ GuardOutcome ForeignReference::judge_fine(const ForeignRecipe& recipe,
     records.pop_back();
   }
   ForeignBaseline& reference = coarse_ ? coarse_->runs : *baseline_;
-  // Where bits cannot be compared, they are judged as another order of sums.
+  // Bits that cannot be compared are judged as another order of sums.
   record_controls(coarse_ ? coarse_->recipe : ForeignRecipe{},
                   reference,
                   reference.is_repeatable()

@@ -19,7 +19,7 @@ constexpr size_t kFirstSteps = 3;
 // are always allowed, and in bf16 such a share of the spread of the losses.
 constexpr double kRoundings = 32, kCoarseLoss = 0.01;
 // The same of a norm of all gradients.
-constexpr double kFineNorm = 1e-5, kCoarseNorm = 0.01;
+constexpr double kFineNorm = 1e-4, kCoarseNorm = 0.01;
 // First losses of a program whose own repeat differs by as much of their spread show nothing.
 constexpr double kSaysNothing = 0.05;
 
@@ -28,7 +28,7 @@ constexpr double kSaysNothing = 0.05;
 // products by some ten units in the last place, where a control moves each parameter by one. In
 // bf16 a control moves all parameters by a whole unit, which is more than rounding does.
 constexpr double kFineFactor = 30, kCoarseFactor = 8;
-// Of a parameter or a loss, which are f32 at the finest.
+// The last place of a parameter or a loss, which are f32 at the finest.
 constexpr double kRounding = 0x1p-23;
 // Not all rounding is that of a sum: Adam's first corrections, 1 - 0.999^t in f32, move all updates
 // by 3e-5 of themselves. And sums in bf16 are rounded one way more often than the other.

@@ -131,12 +131,12 @@ double turned_share(double rounding, int64_t elements) {
   return 2 * std::sqrt(std::min(1.0, (turned + kDeviations * std::sqrt(turned) + 1) / count));
 }
 
-/// What controls show of one tensor in one step, as shares of the norm.
+/// The distances of controls, of one tensor in one step, as shares of its norm.
 struct Level {
   double move = 0, along = 0, norm = 0;
 };
 
-/// What controls show of all tensors in the steps so far.
+/// The distances of controls, of all tensors in the steps so far.
 class Levels {
  public:
   Levels(const RunRecord& baseline, const ControlRuns& controls, const Kind& kind)
@@ -171,7 +171,7 @@ class Levels {
     set_bias_error();
   }
 
-  /// Of a tensor: three projections alone may be small by chance, so it is at least the usual one.
+  /// Three projections alone may be small by chance, so that of a tensor is at least the usual one.
   double move(size_t tensor) const { return std::max(levels_[tensor].move, usual_); }
   double along(size_t tensor) const { return std::max(levels_[tensor].along, move(tensor)); }
   double norm(size_t tensor) const {
