@@ -53,6 +53,7 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
   if (!options_.keeps_spans) all.emplace_back("RIDGE_SHIM_NO_SPANS", "1");
   if (options_.probes) all.emplace_back("RIDGE_SHIM_PROBE", "1");
   if (options_.watches_batches) all.emplace_back("RIDGE_SHIM_BATCHES", "1");
+  if (options_.watches_losses) all.emplace_back("RIDGE_SHIM_LOSSES", "1");
   if (options_.gate) all.emplace_back("RIDGE_SHIM_GATE", "1");
   if (options_.record_steps > 0) {
     all.emplace_back("RIDGE_SHIM_RECORD_STEPS", fmt::format("{}", options_.record_steps));

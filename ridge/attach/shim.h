@@ -50,6 +50,7 @@ struct ShimOptions {
   /// not.
   double nudge = 0;
   bool gate = false;  ///< Steps are held and let go through step_gate.h (ridge_gate.py).
+  bool watches_losses = false;  ///< Losses without gradients are kept (ridge_losses.py).
   /// Some batches are inspected as they are made (ridge_batches.py).
   bool watches_batches = false;
 };
@@ -126,6 +127,21 @@ struct KnobFacts {
   }
 };
 
+/// The program computed losses without gradients between two of its steps.
+struct EvaluationFacts {
+  int64_t step = 0;    ///< Steps before it.
+  std::string loss{};  ///< Mean over its samples, as Python writes it: "0.25", "nan".
+  int64_t samples = 0;
+  bool is_open = false;  ///< No step came behind it: it is whole where the program has ended.
+
+  static void fields(auto& self, auto&& visit) {
+    visit("step", self.step);
+    visit("loss", self.loss);
+    visit("samples", self.samples);
+    visit("is_open", self.is_open);
+  }
+};
+
 /// Facts that one process of the program reports about itself.
 struct ProcessFacts {
   pid_t pid = 0;
@@ -133,7 +149,7 @@ struct ProcessFacts {
   std::string python{}, torch{};
   int64_t threads = 0, interop_threads = 0;  ///< Threads of torch.
   bool has_cuda = false;
-  std::string gpu{};           ///< The driver's name of the GPU that it computes on; empty: unknown.
+  std::string gpu{};  ///< The driver's name of the GPU that it computes on; empty: unknown.
   int64_t gpu_peak_bytes = 0;  ///< Most memory of GPUs that torch has reserved; 0: not known.
   int64_t rank = -1, world = 0;
   std::string step_source{};  ///< "optimizer", "module", or empty: no step was seen.
@@ -145,9 +161,13 @@ struct ProcessFacts {
   BatchFacts batches{};  ///< Filled where ShimOptions::watches_batches was set.
   /// "waiting", "recording", "writing", "written", "off", or "failed: why".
   std::string profile{};
-  std::vector<KnobOffer> offers{};   ///< Results of the probe; complete if `is_probed`.
-  bool is_probed = false;            ///< All that is to be found out was.
-  std::vector<KnobFacts> knobs{};    ///< One for each knob of the given recipe.
+  std::vector<KnobOffer> offers{};  ///< Results of the probe; complete if `is_probed`.
+  bool is_probed = false;           ///< All that is to be found out was.
+  std::vector<KnobFacts> knobs{};   ///< One for each knob of the given recipe.
+  /// Filled where ShimOptions::watches_losses was set: the last evaluations, and how many there
+  /// were.
+  std::vector<EvaluationFacts> evaluations{};
+  int64_t evaluated = 0;
   std::vector<std::string> notes{};  ///< Further remarks, in sentences.
   /// Empty where there is no such file.
   std::string spans_path{}, trace_path{}, stacks_path{};
@@ -175,6 +195,8 @@ struct ProcessFacts {
     visit("is_probed", self.is_probed);
     visit("knobs", self.knobs);
     visit("profile", self.profile);
+    visit("evaluations", self.evaluations);
+    visit("evaluated", self.evaluated);
     visit("notes", self.notes);
   }
 };

@@ -151,8 +151,9 @@ int run_either(const OptimizeOptions& options, const ForeignCommand& command) {
   check(!options.config.file.empty(),
         "no configuration is given, nor a command: ridge optimize config.toml, or ridge optimize "
         "--sandbox -- python train.py");
-  check(!rerun.sandbox && !rerun.rerun && options.both.only.empty(),
-        "--sandbox, --rerun and --only are for a command behind '--', not for a configuration");
+  check(!rerun.sandbox && !rerun.rerun && options.both.only.empty() && !options.both.confirm,
+        "--sandbox, --rerun, --only and --confirm are for a command behind '--', not for a "
+        "configuration");
   if (is_onnx_file(options.config.file)) {
     check(options.config.set.empty() && options.config.device.empty() && options.memory.empty() &&
               !options.both.allow_trajectory,
@@ -209,6 +210,12 @@ void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) 
           both.planned,
           "Seconds that your own run takes: what a change costs once must come back (what the "
           "command takes, or 3600 where its end is not seen)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--confirm",
+                   both.confirm,
+                   "After the proof, train a command as it is and with what was kept for so many "
+                   "seconds each, and compare their losses; ends with 1 where they are worse")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
   verb->add_option("--only",
                    both.only,

@@ -59,7 +59,9 @@ void make_folder(const std::filesystem::path& folder) {
 int tell_result(const OptimizeResult& result, ResultForm form) {
   write_stdout(form.json ? optimize_json(result.summary, result.trials)
                          : optimize_text(result.summary, result.trials, form.all));
-  return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
+  if (stop_signal() != 0) return kSignalBase + stop_signal();
+  const auto& confirmation = result.summary.confirmation;
+  return confirmation && confirmation->verdict == ConfirmVerdict::kRefused ? kFindings : kFine;
 }
 
 int write_result(OptimizeResult result,

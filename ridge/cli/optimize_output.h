@@ -38,7 +38,8 @@ void check_budget(double seconds);
 /// UserError where it cannot be made.
 void make_folder(const std::filesystem::path& folder);
 
-/// The result to stdout, as text or JSON; returns the exit code: 128 + the signal that stopped it.
+/// The result to stdout, as text or JSON; returns the exit code: 128 + the signal that stopped it,
+/// kFindings where a confirmation was refused.
 int tell_result(const OptimizeResult& result, ResultForm form);
 
 /// Report and recipe into `out`, where the ledger lies, or the recipe to `recipe_path`, then

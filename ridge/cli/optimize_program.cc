@@ -62,6 +62,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
                                        .planned_seconds = options.planned,
                                        .history = history_of(machine_fingerprint("cpu")),
                                        .only = chosen_techniques(options.only),
+                                       .confirm_seconds = options.confirm,
                                        .loop = {.budget_seconds = budget,
                                                 .allow_trajectory = options.allow_trajectory,
                                                 .seed = options.seed,

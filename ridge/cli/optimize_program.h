@@ -20,6 +20,7 @@ struct OptimizeProgramOptions {
   std::string out{};  ///< Empty: a folder of the user's state, outside of the program's.
   std::optional<double> budget{};  ///< Seconds; kProgramBudget where it is not given.
   std::optional<double> planned;
+  std::optional<double> confirm{};  ///< Seconds of ForeignOptimizeRequest::confirm_seconds.
   std::vector<std::string> only{};  ///< Techniques that are tried alone; empty: all.
   uint64_t seed = 0;
   double price_per_hour = 0;

@@ -51,6 +51,8 @@ std::string show_text(const ForeignRecipe& recipe) {
   std::string text;
   const auto line = [&](const std::string& said) { text += plain_line(said) + "\n"; };
   line(proven.claim.empty() ? "nothing is said of what was proven" : "proven: " + proven.claim);
+  if (!proven.confirmed.empty()) line("  confirmation: " + proven.confirmed);
+  if (!proven.holds_back.empty()) line("  holds it back now: " + proven.holds_back);
   if (!proven.command.empty()) line("  of: " + proven.command);
   if (!proven.machine.empty()) line("  on: " + proven.machine);
   if (!proven.version.empty()) line("  by: ridge " + proven.version);
@@ -75,7 +77,8 @@ std::string show_json(const ForeignRecipe& recipe) {
   JsonWriter json(text);
   json.begin_object().field("schema", "ridge.recipe.show/1").field("hash", recipe_hash(recipe));
   json.key("proven").begin_object();
-  json.field("claim", proven.claim).field("command", proven.command);
+  json.field("claim", proven.claim).field("confirmed", proven.confirmed);
+  json.field("holds_back", proven.holds_back).field("command", proven.command);
   json.field("machine", proven.machine).field("version", proven.version).end_object();
   json.key("changes").begin_array();
   for (const auto& [key, value] : recipe.changes()) {

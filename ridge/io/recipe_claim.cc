@@ -21,6 +21,8 @@ struct ClaimField {
 
 constexpr std::array kClaimFields = {ClaimField{"version", &RecipeClaim::version},
                                      ClaimField{"claim", &RecipeClaim::claim},
+                                     ClaimField{"confirmed", &RecipeClaim::confirmed},
+                                     ClaimField{"holds_back", &RecipeClaim::holds_back},
                                      ClaimField{"plan", &RecipeClaim::plan},
                                      ClaimField{"config", &RecipeClaim::config},
                                      ClaimField{"machine", &RecipeClaim::machine},

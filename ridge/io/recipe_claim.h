@@ -10,11 +10,13 @@ namespace ridge {
 
 /// The claim that a recipe's maker attaches to it; texts for people, empty where unknown.
 struct RecipeClaim {
-  std::string version;    ///< Version of Ridge that made it.
-  std::string claim;      ///< "1.84 times as fast (1.79 to 1.90, 95 %)"
-  std::string plan;       ///< Hash of the plan that was timed.
-  std::string config;     ///< config_hash() of the configuration that it was proven on.
-  std::string machine;    ///< machine_fingerprint() of where it was.
+  std::string version;  ///< Version of Ridge that made it.
+  std::string claim;    ///< "1.84 times as fast (1.79 to 1.90, 95 %)"
+  std::string plan;     ///< Hash of the plan that was timed.
+  std::string config;   ///< config_hash() of the configuration that it was proven on.
+  std::string machine;  ///< machine_fingerprint() of where it was.
+  /// Losses of longer runs were compared, or what holds back what was proven, in words.
+  std::string confirmed{}, holds_back{};
   std::string command{};  ///< Command of a third-party program (tune/pytorch/recipe.h).
   bool operator==(const RecipeClaim&) const = default;
 };

@@ -62,6 +62,8 @@ TrialGroups group_trials(std::span<const TrialRecord> trials) {
       groups.kept.push_back(&record);
     else if (was_run(record))
       groups.close.push_back(&record);
+    else if (record.reason == kUnsupported)
+      groups.untried.push_back(&record);
     else if (!could_help(record) || (record.predicted && !is_worth_trying(*record.predicted)))
       groups.useless.push_back(&record);
     else

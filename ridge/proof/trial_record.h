@@ -38,6 +38,10 @@ inline constexpr double kNoCeiling = 100;
 /// A change that could gain less, even if its part of a step cost nothing, is not tried.
 inline constexpr double kLeastCeiling = 1.02;
 
+/// Reason of TrialVerdict::kNotTried of a change to a program whose ceiling is below that.
+inline constexpr std::string_view kUnsupported =
+    "no finding, wait or operator of the recorded steps supports it";
+
 /// Reasons of TrialVerdict::kNotTried that say nothing about the change.
 inline constexpr std::string_view kNoTime = "the budget has no time left for it";
 inline constexpr std::string_view kWasStopped = "stopped by a signal";

@@ -119,8 +119,12 @@ std::string trial_table(std::span<const TrialRecord> trials) {
 std::string grouped_trials(std::span<const TrialRecord> trials, GroupedForm form) {
   TrialGroups groups = group_trials(trials);
   if (form.untried) {
-    groups.close.insert(groups.close.end(), groups.untried.begin(), groups.untried.end());
-    groups.untried.clear();
+    const auto unsupported =
+        std::ranges::stable_partition(groups.untried, [](const TrialRecord* record) {
+          return record->reason != kUnsupported;
+        }).begin();
+    groups.close.insert(groups.close.end(), groups.untried.begin(), unsupported);
+    groups.untried.erase(groups.untried.begin(), unsupported);
   }
   std::string text;
   if (!groups.kept.empty() || !groups.close.empty()) text += heading();

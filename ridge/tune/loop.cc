@@ -20,12 +20,12 @@ void claim(LoopState& loop, const TrialRecord& record, double work) {
                    .confidence = kVerdictConfidence,
                    .per_sample = work != 1,
                    .than = summary.rival};
-  const RecipeClaim proven{.version = RIDGE_VERSION,
-                           .claim = claim_range_words(summary.claim),
-                           .plan = record.plan_hash,
-                           .config = {},
-                           .machine = record.machine};
-  summary.recipe = loop.target.recipe(loop.kept, &proven).toml;
+  loop.proven = {.version = RIDGE_VERSION,
+                 .claim = claim_range_words(summary.claim),
+                 .plan = record.plan_hash,
+                 .config = {},
+                 .machine = record.machine};
+  summary.recipe = loop.target.recipe(loop.kept, &loop.proven).toml;
   for (std::string& note : trajectory_notes(summary, loop.result.trials))
     loop.note(std::move(note));
 }
@@ -88,6 +88,45 @@ void prove(LoopState& loop) {
   loop.finish(std::move(record));
 }
 
+// The claim does not stand beside a confirmation that was refused.
+void withdraw_claim(LoopState& loop) {
+  OptimizeSummary& summary = loop.result.summary;
+  summary.recipe.clear();
+  summary.claim = {};
+  std::string names;
+  for (const Change& change : loop.kept)
+    if (change.semantic_class == SemanticClass::kBitIdentical)
+      names += (names.empty() ? "" : ",") + change.technique;
+  summary.advice = fmt::format(
+      "What was kept is faster and trains worse, so its claim is "
+      "withdrawn: {}",
+      summary.confirmation->text);
+  if (!names.empty())
+    loop.note(fmt::format("--only {} tries what was kept and keeps all bits", names));
+}
+
+// Report and recipe get all that is said of the result besides its proof.
+void examine_result(LoopState& loop, const LoopView& view) {
+  OptimizeSummary& summary = loop.result.summary;
+  const std::optional<StepExamination> before = summary.examination;
+  loop.best.reset();
+  loop.target.examine(loop.kept, view);
+  summary.seconds = loop.budget.spent();
+  if (!summary.is_faster() || stop_requested()) return;
+  summary.confirmation = loop.target.confirm(loop.kept, view);
+  if (summary.confirmation) {
+    loop.proven.confirmed = summary.confirmation->text;
+    loop.observer.on_message("confirmation: " + summary.confirmation->text);
+    if (summary.confirmation->verdict == ConfirmVerdict::kRefused) {
+      summary.examination = before;
+      return withdraw_claim(loop);
+    }
+  }
+  if (summary.examination && !summary.examination->findings.empty())
+    loop.proven.holds_back = finding_words(summary.examination->findings.front());
+  summary.recipe = loop.target.recipe(loop.kept, &loop.proven).toml;
+}
+
 }  // namespace
 
 OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObserver& observer) {
@@ -107,8 +146,7 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
         throw TrialStopped(stop_requested() ? "stopped by a signal" : "the budget is spent");
       leave_one_out(loop);
       if (!loop.kept.empty()) prove(loop);
-      loop.best.reset();
-      if (!stop_requested()) target.examine(loop.kept, view);
+      if (!stop_requested()) examine_result(loop, view);
     }
   } catch (const TrialStopped& stop) {
     loop.note(fmt::format("ended early: {}", stop.what()));
@@ -120,7 +158,8 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
   // A limit of memory is kept to whatever was gained within it.
   if (summary.recipe.empty()) summary.recipe = target.recipe({}).toml;
   if (!summary.is_faster()) summary.result = summary.baseline;
-  summary.seconds = loop.budget.spent();
+  // A confirmation is beyond the budget.
+  if (!summary.confirmation) summary.seconds = loop.budget.spent();
   return std::move(loop.result);
 }
 

@@ -73,6 +73,7 @@ struct LoopState {
   OptimizeResult result{};
   std::unique_ptr<TunedVariant> best{};
   std::vector<Change> kept{};
+  RecipeClaim proven{};  ///< The claim of what was kept, once it is proven.
   /// Seconds of a step of the subject as it is, and from its start until it could be timed.
   double baseline_step_seconds = 0, start_seconds = 0;
   double noise = 0.02;  ///< Standard deviation of a pair's logarithm.

@@ -163,6 +163,12 @@ class Target {
   virtual TrialResult prove(VariantPair pair, const ProofOptions& options) = 0;
   /// Seconds that are reserved behind the pairs of prove(): for its own work, and for examine().
   virtual double proof_extra_seconds() const { return 0; }
+  /// After the proof of `kept`, and beyond the budget: what was kept trains for longer beside the
+  /// subject as it is. Nothing where nobody asked for it.
+  virtual std::optional<OptimizeConfirmation> confirm(std::span<const Change> /*kept*/,
+                                                      const LoopView& /*loop*/) {
+    return std::nullopt;
+  }
   /// After the proof of `kept`: fills what a report says besides, by runs of its own that end with
   /// the budget. Whatever fails in them is a remark of the report.
   virtual void examine(std::span<const Change> /*kept*/, const LoopView& /*loop*/) {}

@@ -20,17 +20,18 @@ struct FakeStat {
   pid_t parent = 1;
   std::string name = "python";
   char state = 'S';
-  int64_t major_faults = 0, user_ticks = 0, system_ticks = 0, waited_ticks = 0;
+  int64_t minor_faults = 123, major_faults = 0, user_ticks = 0, system_ticks = 0, waited_ticks = 0;
   int64_t threads = 1, start = 5000, rss_pages = 0;
 };
 
 /// The line as proc_pid_stat(5) has it: 52 fields.
 inline std::string stat_line(pid_t pid, const FakeStat& stat) {
-  const std::string first = fmt::format("{} ({}) {} {} 7 7 34816 -1 4194304 123 456 {} 9",
+  const std::string first = fmt::format("{} ({}) {} {} 7 7 34816 -1 4194304 {} 456 {} 9",
                                         pid,
                                         stat.name,
                                         stat.state,
                                         stat.parent,
+                                        stat.minor_faults,
                                         stat.major_faults);
   const std::string second = fmt::format("{} {} {} 0 20 0 {} 0 {} 999999999 {}",
                                          stat.user_ticks,

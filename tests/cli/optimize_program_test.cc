@@ -55,6 +55,7 @@ TEST(OptimizeProgram, OptionsOfTheOtherFormAreRefused) {
                "--budget is 1 s");
   expect_error(ridge(folder.path(), {"optimize", "--rerun", "--"}), "no command stands behind");
   expect_error(ridge(folder.path(), {"optimize", "--only", "threads", "a.toml"}), "--only");
+  expect_error(ridge(folder.path(), {"optimize", "--confirm", "9", "a.toml"}), "--confirm");
   expect_error(ridge(folder.path(), {"optimize", "--rerun", "--only", "thread", "--", "true"}),
                "--only names 'thread', which is no technique; there are loader.cache, ");
 }

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "ridge/base/error.h"
+#include "ridge/tune/pytorch/ceiling.h"
 #include "ridge/tune/pytorch/forecast.h"
+#include "ridge/tune/pytorch/program_meter.h"
 #include "ridge/tune/pytorch/step_shares.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
@@ -130,18 +132,65 @@ TEST(ForeignTechnique, SettingsOfMallocGoTogether) {
 
 TEST(ForeignTechnique, CeilingIsOfThePartThatItChanges) {
   const ForeignProposal loading{.technique = "loader.cache", .part = ForeignPart::kLoading};
-  const ForeignProposal computing{.technique = "model.compile", .part = ForeignPart::kComputing};
+  const ForeignProposal computing{.technique = "matmul.tf32", .part = ForeignPart::kComputing};
   const ForeignProposal all{.technique = "threads", .part = ForeignPart::kAll};
-  EXPECT_NEAR(*ceiling_of(loading, 0.75), 4, 1e-9);
-  EXPECT_NEAR(*ceiling_of(computing, 0.75), 4.0 / 3, 1e-9);
-  EXPECT_FALSE(ceiling_of(all, 0.75));
-  EXPECT_LE(*ceiling_of(loading, 1), 100);
-  EXPECT_NEAR(*ceiling_of(loading, 0), 1, 1e-9);
+  EXPECT_NEAR(*ceiling_of(loading, {.wait = 0.75}), 4, 1e-9);
+  EXPECT_NEAR(*ceiling_of(computing, {.wait = 0.75}), 4.0 / 3, 1e-9);
+  EXPECT_FALSE(ceiling_of(all, {.wait = 0.75}));
+  EXPECT_LE(*ceiling_of(loading, {.wait = 1}), 100);
+  EXPECT_NEAR(*ceiling_of(loading, {.wait = 0}), 1, 1e-9);
   const ForeignProposal update{.technique = "optimizer.fused", .part = ForeignPart::kComputing};
-  EXPECT_NEAR(*ceiling_of(update, 0), 100, 1e-9);
-  EXPECT_NEAR(*ceiling_of(update, 0.2, 0.5), 2, 1e-9);
-  EXPECT_NEAR(*ceiling_of(update, 0.75, 0.5), 4.0 / 3, 1e-9);
-  EXPECT_NEAR(*ceiling_of(computing, 0.75, 0.5), 4.0 / 3, 1e-9);
+  EXPECT_NEAR(*ceiling_of(update, {.wait = 0}), 100, 1e-9);
+  EXPECT_NEAR(*ceiling_of(update, {.wait = 0.2, .update = 0.5}), 2, 1e-9);
+  EXPECT_NEAR(*ceiling_of(update, {.wait = 0.75, .update = 0.5}), 4.0 / 3, 1e-9);
+  EXPECT_NEAR(*ceiling_of(computing, {.wait = 0.75, .update = 0.5}), 4.0 / 3, 1e-9);
+}
+
+// A step of which a tenth waits, two tenths update, and the rest is forward and backward: four
+// tenths in products, three of these in convolutions.
+TEST(ForeignTechnique, CeilingIsOfTheOperatorsThatItChanges) {
+  const PartShares parts{
+      .wait = 0.1,
+      .update = 0.2,
+      .operators = OperatorShares{.images = 0.3, .products = 0.4, .allocations = 0.02, .beside = 0},
+      .faults = 0.08};
+  const auto ceiling = [&](const std::string& technique, ForeignPart part) {
+    return ceiling_of({.technique = technique, .part = part}, parts);
+  };
+  EXPECT_NEAR(*ceiling("model.compile", ForeignPart::kComputing), 1 / 0.3, 1e-9);
+  EXPECT_NEAR(*ceiling("model.channels_last", ForeignPart::kComputing), 1 / 0.7, 1e-9);
+  // The rest of forward and backward is three tenths, and half of that stays.
+  EXPECT_NEAR(*ceiling("model.autocast", ForeignPart::kComputing), 1 / 0.45, 1e-9);
+  EXPECT_NEAR(*ceiling("optimizer.compile", ForeignPart::kComputing), 1 / 0.8, 1e-9);
+  EXPECT_NEAR(*ceiling("loader.background", ForeignPart::kLoading), 1 / 0.9, 1e-9);
+  EXPECT_NEAR(*ceiling("allocator.keep", ForeignPart::kAll), 1 / 0.9, 1e-9);
+  EXPECT_NEAR(*ceiling("interop_threads", ForeignPart::kAll), 1, 1e-9);
+  EXPECT_FALSE(ceiling("threads", ForeignPart::kAll));
+  EXPECT_FALSE(ceiling("huge_pages", ForeignPart::kAll)) << "large pages are found sooner, too";
+  // Without a recording, or on a GPU, nothing is ruled out.
+  EXPECT_FALSE(ceiling_of({.technique = "allocator"}, {.faults = 0}));
+  EXPECT_FALSE(ceiling_of({.technique = "interop_threads"}, {}));
+  EXPECT_NEAR(
+      *ceiling_of({.technique = "model.channels_last", .part = ForeignPart::kComputing}, {}),
+      100,
+      1e-9);
+}
+
+// Parts take no longer than before, of a step that has become shorter.
+TEST(ForeignTechnique, SharesGrowAsTheStepBecomesShorter) {
+  ProgramCosts costs;
+  costs.shares = StepShares{.optimizer = 0.2, .operators = OperatorShares{.images = 0.6}};
+  costs.baseline_seconds = 0.1;
+  costs.step_seconds = 0.05;
+  costs.wait_share = 0.3;
+  costs.fault_seconds = 0.01;
+  const PartShares parts = costs.parts();
+  EXPECT_EQ(parts.wait, 0.3);
+  EXPECT_NEAR(*parts.update, 0.4, 1e-12);
+  EXPECT_NEAR(*parts.faults, 0.2, 1e-12);
+  EXPECT_EQ(parts.operators->images, 1);
+  costs.shares.reset();
+  EXPECT_FALSE(costs.parts().update);
 }
 
 TEST(ForeignTechnique, TheMachineIsLookedAt) {
@@ -175,8 +224,13 @@ TEST(StepShares, OfRecordedPrograms) {
     return recorded_shares(facts).value();
   };
   const StepShares healthy = recorded("healthy");
-  EXPECT_GT(healthy.optimizer, 0.001);
-  EXPECT_LT(healthy.optimizer, 0.5);
+  EXPECT_GT(*healthy.optimizer, 0.001);
+  EXPECT_LT(*healthy.optimizer, 0.5);
+  // Sums of its file: the products take 133 of 166 ms; it has neither images nor other threads.
+  EXPECT_NEAR(healthy.operators->products, 0.80, 0.05);
+  EXPECT_EQ(healthy.operators->images, 0);
+  EXPECT_EQ(healthy.operators->beside, 0);
+  EXPECT_LT(healthy.operators->allocations, 0.01);
   EXPECT_TRUE(healthy.findings.empty()) << healthy.findings.front().title;
   EXPECT_FALSE(healthy.device_idle) << "it computes on the CPU";
   const StepShares jpeg = recorded("sick_jpeg");
@@ -186,7 +240,12 @@ TEST(StepShares, OfRecordedPrograms) {
   EXPECT_GT(jpeg.findings.front().share, 0.1);
   EXPECT_NEAR(jpeg.findings.front().ceiling, 1 / (1 - jpeg.findings.front().share), 0.2);
   EXPECT_NE(jpeg.findings.front().fix, "");
-  EXPECT_LT(jpeg.optimizer, 0.2);
+  EXPECT_LT(*jpeg.optimizer, 0.2);
+  EXPECT_GT(jpeg.operators->images, 0.05);
+  EXPECT_LT(jpeg.operators->images, 0.2);
+  // Its three updates take 3.3 ms of three steps of 134.8 ms; the range of the last one ends with
+  // the recording.
+  EXPECT_NEAR(*recorded("sick_loop").optimizer, 3.3 / 134.8, 0.003);
   EXPECT_FALSE(recorded_shares({}));
 }
 

@@ -33,15 +33,16 @@ TEST(LedgerPredictions, CountsGainsWithinTheirRange) {
       ledger_of({trial(1, 1.5, 1.2), trial(1, 1.1, 1.1), proof, test::untried_trial(2)}),
       ledger_of({trial(0.5, 1, 1.25), without, unpredicted, trial(1, 1.2, 1)})};
   const PredictionScore score = prediction_score(ledgers);
-  EXPECT_EQ(score.measured, 4);
-  EXPECT_EQ(score.inside, 3);
-  EXPECT_DOUBLE_EQ(score.coverage(), 0.75);
-  EXPECT_DOUBLE_EQ(score.median_width, 1.35);  // of 1.5, 1.1, 2, 1.2
+  EXPECT_EQ(score.all.measured, 4);
+  EXPECT_EQ(score.all.inside, 3);
+  EXPECT_DOUBLE_EQ(score.all.coverage(), 0.75);
+  EXPECT_DOUBLE_EQ(score.all.median_width, 1.35);  // of 1.5, 1.1, 2, 1.2
   ASSERT_EQ(score.outside.size(), 1u);
   EXPECT_EQ(score.outside[0].measured, 1.25);
   EXPECT_EQ(predictions_text(score),
             "3 of 4 measured gains lie within their prediction (75 %); median high / low of "
-            "predictions 1.35\n  run.toml on cpu: loader.workers: loader.workers 0 -> 2: predicted "
+            "predictions 1.35\n  loader.workers         3 of 4 (75 %), 1.35\noutside:\n  run.toml "
+            "on cpu: loader.workers: loader.workers 0 -> 2: predicted "
             "0.50 .. 1.00, measured 1.25\n");
   const auto json = nlohmann::json::parse(predictions_json(score));
   EXPECT_EQ(json.at("schema"), "ridge.ledger.predictions/1");
@@ -49,11 +50,35 @@ TEST(LedgerPredictions, CountsGainsWithinTheirRange) {
   EXPECT_EQ(json.at("outside").at(0).at("lo"), 0.5);
 }
 
+// Trials of a program: two techniques, and one of them without a verdict until it was tried again.
+TEST(LedgerPredictions, EachTechniqueIsCounted) {
+  TrialRecord fused = trial(1, 2, 1.5), open = trial(1, 4, 9), again = trial(1, 4, 2);
+  fused.technique = "optimizer.fused";
+  for (TrialRecord* record : {&open, &again}) {
+    record->technique = "model.compile";
+    record->change = "model.compile = \"default\"";
+  }
+  open.verdict = TrialVerdict::kOpen;
+  const std::vector<Ledger> ledgers = {ledger_of({open, fused, again}), ledger_of({open})};
+  const PredictionScore score = prediction_score(ledgers);
+  EXPECT_EQ(score.all.measured, 3);
+  EXPECT_EQ(score.all.inside, 2);
+  ASSERT_EQ(score.techniques.size(), 2u);
+  EXPECT_EQ(score.techniques.at("optimizer.fused").measured, 1);
+  EXPECT_EQ(score.techniques.at("optimizer.fused").median_width, 2);
+  EXPECT_EQ(score.techniques.at("model.compile").measured, 2);
+  EXPECT_EQ(score.techniques.at("model.compile").inside, 1) << "nobody tried it again in the other";
+  const auto json = nlohmann::json::parse(predictions_json(score));
+  EXPECT_EQ(json.at("techniques").at(0).at("technique"), "model.compile");
+  EXPECT_EQ(json.at("techniques").at(0).at("coverage"), 0.5);
+  EXPECT_EQ(json.at("techniques").at(1).at("median_width"), 2);
+}
+
 TEST(LedgerPredictions, NothingMeasuredIsSaid) {
   const std::vector<Ledger> ledgers = {ledger_of({test::untried_trial(1)})};
   EXPECT_EQ(predictions_text(prediction_score(ledgers)),
             "no gain was both predicted and measured\n");
-  EXPECT_EQ(prediction_score({}).coverage(), 1);
+  EXPECT_EQ(prediction_score({}).all.coverage(), 1);
 }
 
 TEST(LedgerHistory, SharesAreOfTheTimeBelowTheCeiling) {

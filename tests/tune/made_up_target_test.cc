@@ -206,6 +206,53 @@ TEST(MadeUpTarget, WhatWasProvenIsExaminedInTimeOfItsOwn) {
   EXPECT_EQ(result.summary.examination->findings.size(), 1U);
 }
 
+// A confirmation that is refused leaves no claim, no recipe, and what was said before the proof.
+class ConfirmedTarget final : public MadeUpTarget {
+ public:
+  explicit ConfirmedTarget(ConfirmVerdict verdict) : verdict_(verdict) {}
+  std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
+    loop.summary.examination = {.findings = {{.rule = "R02", .title = "before"}}};
+    return MadeUpTarget::start(loop);
+  }
+  void examine(std::span<const Change>, const LoopView& loop) override {
+    loop.summary.examination = {.findings = {{.rule = "R01", .title = "after"}}};
+  }
+  std::optional<OptimizeConfirmation> confirm(std::span<const Change> kept,
+                                              const LoopView&) override {
+    EXPECT_EQ(kept.size(), 2U);
+    return OptimizeConfirmation{.verdict = verdict_, .text = "losses were compared"};
+  }
+  RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven) override {
+    RecipeText text = MadeUpTarget::recipe(kept, proven);
+    if (proven != nullptr) text.toml += "# " + proven->confirmed + "; " + proven->holds_back;
+    return text;
+  }
+
+ private:
+  ConfirmVerdict verdict_;
+};
+
+TEST(MadeUpTarget, AConfirmationStandsInTheRecipeOrWithdrawsTheClaim) {
+  for (const ConfirmVerdict verdict : {ConfirmVerdict::kConfirmed, ConfirmVerdict::kCannotTell}) {
+    ConfirmedTarget target(verdict);
+    Silent silent;
+    const OptimizeSummary summary = run_loop(target, {.budget_seconds = 1e6}, silent).summary;
+    EXPECT_NE(summary.recipe.find("# losses were compared; R01 after"), std::string::npos)
+        << summary.recipe;
+    EXPECT_GT(summary.claim.speedup, 2);
+    EXPECT_EQ(summary.examination->findings.front().title, "after");
+  }
+  ConfirmedTarget target(ConfirmVerdict::kRefused);
+  Silent silent;
+  const OptimizeSummary summary = run_loop(target, {.budget_seconds = 1e6}, silent).summary;
+  EXPECT_EQ(summary.recipe, "");
+  EXPECT_FALSE(summary.is_faster());
+  EXPECT_EQ(summary.claim.speedup, 1);
+  EXPECT_NE(summary.advice.find("losses were compared"), std::string::npos) << summary.advice;
+  EXPECT_EQ(summary.notes.back(), "--only late,steady tries what was kept and keeps all bits");
+  EXPECT_EQ(summary.examination->findings.front().title, "before");
+}
+
 // A small gain needs many pairs where pairs differ, and then comes behind the large one.
 TEST(MadeUpTarget, TheNoiseThatItMeasuresDecidesWhatIsTriedFirst) {
   for (const auto& [noise, first] : {std::pair(0.02, "steady"), std::pair(0.3, "late")}) {

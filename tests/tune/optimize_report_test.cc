@@ -182,13 +182,43 @@ TEST(OptimizeReport, SaysWhatHoldsTheResultBackNow) {
   EXPECT_NE(page.find("R30 too many threads"), std::string::npos);
 
   summary.examination = {.problem = "it takes about 20 s, and 3 s of the budget are left"};
-  EXPECT_NE(optimize_text(summary, {}).find(
-                "holds it back now          not examined: it takes about 20 s"),
+  EXPECT_NE(optimize_text(summary, {})
+                .find("holds it back now          not examined: it takes about 20 s"),
             std::string::npos);
   summary.recipe.clear();
   summary.examination = StepExamination{};
   EXPECT_NE(optimize_text(summary, {}).find("holds it back              nothing that the doctor"),
             std::string::npos);
+}
+
+TEST(OptimizeReport, AConfirmationIsSaid) {
+  OptimizeSummary summary = test::program_gain().summary;
+  EXPECT_TRUE(nlohmann::json::parse(optimize_json(summary, {})).at("confirmation").is_null());
+  summary.confirmation = {.verdict = ConfirmVerdict::kConfirmed,
+                          .loss = "held-out loss",
+                          .pairs = 2,
+                          .steps = 300,
+                          .margin = 0.01,
+                          .difference = 0.002,
+                          .text = "held-out loss 0.5"};
+  const auto json = nlohmann::json::parse(optimize_json(summary, {})).at("confirmation");
+  EXPECT_EQ(json.at("verdict"), "confirmed");
+  EXPECT_EQ(json.at("margin"), 0.01);
+  EXPECT_EQ(json.at("pairs"), 2);
+  EXPECT_NE(optimize_text(summary, {}).find("\n  confirmation               confirmed: held-out"),
+            std::string::npos);
+  EXPECT_NE(optimize_html(summary, {}).find("confirmed: held-out loss 0.5"), std::string::npos);
+  // Refused, it stands where there is no gain any more.
+  summary.confirmation->verdict = ConfirmVerdict::kRefused;
+  summary.confirmation->difference.reset();
+  summary.recipe.clear();
+  summary.advice = "What was kept is faster and trains worse";
+  const std::string text = optimize_text(summary, {});
+  EXPECT_NE(text.find("No proven gain. What was kept is faster and trains worse"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("confirmation               refused: held-out loss 0.5"), std::string::npos);
+  EXPECT_NE(optimize_html(summary, {}).find("refused: held-out"), std::string::npos);
 }
 
 // One step, not two that are equal: no arrow, no second bar, no column for what did not change.

@@ -34,6 +34,24 @@ TEST(TrialGroups, EachTrialIsInOne) {
   EXPECT_EQ(names_of(groups.useless), (Names{"recompute", "micro", "metrics", "kernels"}));
 }
 
+// A change that the recorded steps rule out is one line with the reason, also in a dry run.
+TEST(TrialGroups, WhatNothingSupportsIsOneLine) {
+  std::vector<TrialRecord> trials = {test::kept_trial(1)};
+  for (const char* name : {"allocator", "interop_threads"}) {
+    TrialRecord& record = trials.emplace_back(test::untried_trial(2));
+    record.technique = name;
+    record.change = std::string(name) + " = 1";
+    record.ceiling = 1.0;
+    record.reason = kUnsupported;
+  }
+  EXPECT_EQ(names_of(group_trials(trials).untried), (Names{"allocator", "interop_threads"}));
+  for (const bool is_dry : {false, true})
+    EXPECT_EQ(count(grouped_trials(trials, {.untried = is_dry}),
+                    "  not tried (no finding, wait or operator of the recorded steps supports it): "
+                    "allocator, interop_threads\n"),
+              1u);
+}
+
 TEST(TrialGroups, TheProofIsNoTrial) {
   TrialRecord proof = test::kept_trial(2);
   proof.technique = kProofTechnique;

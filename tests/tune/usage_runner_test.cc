@@ -1,4 +1,4 @@
-// What blocks of a program take besides time, by counters that are made up.
+// Blocks of a program take joules and processor time besides: by counters that are made up.
 #include "ridge/tune/pytorch/usage_runner.h"
 
 #include <gtest/gtest.h>
@@ -36,9 +36,9 @@ UsageCounters counters(std::vector<std::optional<double>> joules, std::vector<Tr
 
 TEST(UsageRunner, JoulesAreOfItsOwnStepsAlone) {
   MadeUpRunner program;
-  UsageRunner usage(program,
-                    counters({900, 30, 900, 50},
-                             {sample(0, 0), sample(1, 0.5), sample(5, 0.5), sample(6, 1.5)}));
+  UsageRunner usage(
+      program,
+      counters({900, 30, 900, 50}, {sample(0, 0), sample(1, 0.5), sample(5, 0.5), sample(6, 1.5)}));
   EXPECT_EQ(usage.joules_per_step(), std::nullopt);
   EXPECT_EQ(usage.idle_share(2), std::nullopt);
   EXPECT_EQ(usage.run(10).seconds, 0.5);
@@ -62,9 +62,10 @@ TEST(UsageRunner, WhatCannotBeReadIsLeftOut) {
 
 TEST(UsageRunner, AStartWithinABlockIsNotWeighed) {
   MadeUpRunner program;
-  UsageRunner usage(program,
-                    counters({0, 100, 0, 20},
-                             {sample(0, 0), sample(9, 8, 8), sample(10, 8, 8), sample(11, 8.5, 8)}));
+  UsageRunner usage(
+      program,
+      counters({0, 100, 0, 20},
+               {sample(0, 0), sample(9, 8, 8), sample(10, 8, 8), sample(11, 8.5, 8)}));
   usage.run(10);
   EXPECT_EQ(usage.joules_per_step(), std::nullopt);
   usage.run(10);

@@ -21,6 +21,7 @@ constexpr size_t kLongestName = 64;
 // Positions of the numbers behind the name, counted from the state (proc_pid_stat(5), less 3).
 enum Field : size_t {
   kParent = 1,
+  kMinorFaults = 7,
   kMajorFaults = 9,
   kUserTicks = 11,
   kSystemTicks = 12,
@@ -134,6 +135,7 @@ std::optional<ProcStat> parse_stat(std::string_view line) {
   stat.name = plain_line(line.substr(open + 1, std::min(close - open - 1, kLongestName)));
   stat.state = state[0] >= '!' && state[0] <= '~' ? state[0] : '?';
   stat.parent = static_cast<pid_t>(fields[kParent]);
+  stat.minor_faults = sane(fields[kMinorFaults]);
   stat.major_faults = sane(fields[kMajorFaults]);
   stat.cpu_ticks = sane(fields[kUserTicks]) + sane(fields[kSystemTicks]);
   stat.waited_ticks = sane(fields[kWaitedUserTicks]) + sane(fields[kWaitedSystemTicks]);

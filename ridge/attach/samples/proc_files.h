@@ -68,7 +68,7 @@ struct ProcStat {
   std::string name{};  ///< On one line.
   char state = '?';
   pid_t parent = 0;
-  int64_t major_faults = 0, start_ticks = 0, threads = 0, rss_pages = 0;
+  int64_t minor_faults = 0, major_faults = 0, start_ticks = 0, threads = 0, rss_pages = 0;
   int64_t cpu_ticks = 0, waited_ticks = 0;  ///< Its own; of children that were waited for.
 };
 /// Nothing where the line is cut off or holds what is no number.

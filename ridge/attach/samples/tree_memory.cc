@@ -50,4 +50,11 @@ int64_t tree_peak_bytes(pid_t root, const std::string& proc) {
   return sum;
 }
 
+int64_t tree_faults(pid_t root, const std::string& proc) {
+  int64_t sum = 0;
+  for (const ProcessSample& process : TreeSampler(root, proc).take().processes)
+    sum += process.minor_faults;
+  return sum;
+}
+
 }  // namespace ridge::attach

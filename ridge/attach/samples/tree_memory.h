@@ -15,4 +15,7 @@ namespace ridge::attach {
 /// `proc` is the system's outside of tests.
 int64_t tree_peak_bytes(pid_t root, const std::string& proc = "/proc");
 
+/// Pages that the same processes have had mapped by faults so far, without a disk.
+int64_t tree_faults(pid_t root, const std::string& proc = "/proc");
+
 }  // namespace ridge::attach

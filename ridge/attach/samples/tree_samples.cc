@@ -265,6 +265,7 @@ std::optional<ProcessSample> TreeSampler::State::read_process(int proc_descripto
   process.start_ticks = stat.start_ticks;
   process.name = stat.name;
   process.rss_bytes = std::min(stat.rss_pages, (int64_t{1} << 50) / page_bytes) * page_bytes;
+  process.minor_faults = stat.minor_faults;
   process.major_faults = stat.major_faults;
   process.cpu_seconds = seconds_of(stat.cpu_ticks);
   process.waited_seconds = seconds_of(stat.waited_ticks);

@@ -25,6 +25,7 @@ struct ProcessSample {
   std::string name{};
   int64_t rss_bytes = 0;
   int64_t read_bytes = 0, written_bytes = 0;  ///< From and to storage; -1: we may not know.
+  int64_t minor_faults = 0;                   ///< Pages that were mapped without a disk.
   int64_t major_faults = 0;
   /// The first is the main thread. Empty: it has ended, but was not waited for, and uses nothing.
   std::vector<ThreadSample> threads{};

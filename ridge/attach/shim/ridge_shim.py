@@ -406,11 +406,7 @@ class Shim:
         }
         if steps.count and torch is not None:
             # Before the first step the question could settle what the program still wants to set.
-            facts["threads"] = torch.get_num_threads()
-            facts["interop_threads"] = torch.get_num_interop_threads()
-            facts["has_cuda"] = bool(torch.cuda.is_initialized())
-            if facts["has_cuda"]:
-                facts.update(device_facts(torch))
+            facts.update(self.load("ridge_device").facts(torch))
         for part in self.parts:
             facts.update(part.facts())
         return facts
@@ -566,6 +562,7 @@ def asked_parts(folder):
         "ridge_knobs": os.path.exists(os.path.join(folder, "recipe.json")),
         "ridge_batches": bool(os.environ.get("RIDGE_SHIM_BATCHES")),
         "ridge_probe": bool(os.environ.get("RIDGE_SHIM_PROBE")),
+        "ridge_losses": bool(os.environ.get("RIDGE_SHIM_LOSSES")),
         "ridge_record": whole_number(os.environ.get("RIDGE_SHIM_RECORD_STEPS"), 0) > 0,
         "ridge_gate": bool(os.environ.get("RIDGE_SHIM_GATE")),
     }
@@ -577,19 +574,6 @@ def whole_number(text, default):
         return int(text)
     except (TypeError, ValueError):
         return default
-
-
-def device_facts(torch):
-    """The GPU that the process computes on, and what it has taken of the memory of all GPUs."""
-    cuda = torch.cuda
-    try:
-        uuid = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", "")
-        return {
-            "gpu": "GPU-%s" % uuid if uuid else "",  # as the driver names it
-            "gpu_peak_bytes": sum(map(cuda.max_memory_reserved, range(cuda.device_count()))),
-        }
-    except Exception:  # all else is worth writing without it
-        return {}
 
 
 def loader_fact(loader):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,18 +19,25 @@ struct Misprediction {
   double measured = 1;
 };
 
-struct PredictionScore {
+/// The predictions of one technique, or of all.
+struct PredictionCounts {
   int64_t measured = 0;     ///< Trials of techniques with a prediction and a measured gain.
   int64_t inside = 0;       ///< Trials of `measured` whose gain lies within the prediction.
   double median_width = 1;  ///< Median of high / low over these predictions.
-  std::vector<Misprediction> outside;
 
   /// 0 to 1; 1 where nothing was measured.
   double coverage() const;
 };
 
-/// Scores all trials of techniques. The proof and the records kWithout have no predictions, and are
-/// left out.
+struct PredictionScore {
+  PredictionCounts all;
+  std::map<std::string, PredictionCounts> techniques;  ///< Those with a trial that counts.
+  std::vector<Misprediction> outside;
+};
+
+/// Scores all trials of techniques, of any kind of ledger. The proof and the records kWithout have
+/// no predictions, and are left out; of a change that was tried again, for longer, the last trial
+/// counts alone.
 PredictionScore prediction_score(std::span<const Ledger> ledgers);
 
 /// Lines for a terminal.

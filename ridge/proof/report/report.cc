@@ -95,11 +95,27 @@ void add_waterfall(HtmlReport& page,
                                                    : "a step"));
 }
 
+Tone tone_of(ConfirmVerdict verdict) {
+  switch (verdict) {
+    case ConfirmVerdict::kConfirmed:
+      return Tone::kGood;
+    case ConfirmVerdict::kRefused:
+      return Tone::kBad;
+    case ConfirmVerdict::kCannotTell:
+      break;
+  }
+  return Tone::kWarning;
+}
+
 void add_numbers(HtmlReport& page, const OptimizeSummary& summary) {
-  if (!summary.gained()) return;
+  if (!summary.gained() && !summary.confirmation) return;
   page.heading(2, "The numbers");
   const bool passed = summary.guard.verdict == "passed" || summary.guard.verdict == "not_needed";
-  page.callout(passed ? Tone::kGood : Tone::kWarning, "Guard", guard_text(summary.guard));
+  if (summary.gained())
+    page.callout(passed ? Tone::kGood : Tone::kWarning, "Guard", guard_text(summary.guard));
+  if (summary.confirmation)
+    page.callout(
+        tone_of(summary.confirmation->verdict), "Confirmation", confirmation_text(summary));
 }
 
 void add_recipe(HtmlReport& page, const OptimizeSummary& summary) {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ridge/base/named_enum.h"
 #include "ridge/proof/report/step_timeline.h"
 
 namespace ridge {
@@ -23,8 +25,8 @@ struct VariantSpeed {
   double samples_per_s = 0;
   double loader_wait_share = 0;  ///< 0 to 1.
   int64_t planned_bytes = 0;
-  int64_t measured_bytes = 0;             ///< 0: not measured.
-  int64_t device_bytes = 0;               ///< Memory of GPUs at its peak; 0: none, or not measured.
+  int64_t measured_bytes = 0;  ///< 0: not measured.
+  int64_t device_bytes = 0;    ///< Memory of GPUs at its peak; 0: none, or not measured.
   /// Shares, 0 to 1, of the time of all processors that it may use, and of the GPU, in which they
   /// do nothing for it; nothing: not measured.
   std::optional<double> cpu_idle_share = {}, device_idle_share = {};
@@ -78,6 +80,19 @@ struct StepExamination {
   std::string problem{};                ///< Why there was none; empty: there was.
 };
 
+enum class ConfirmVerdict : uint8_t { kConfirmed, kRefused, kCannotTell };
+constexpr std::string_view names_of(ConfirmVerdict) { return "confirmed|refused|cannot_tell"; }
+
+/// Longer runs of both, whose losses were compared at the end.
+struct OptimizeConfirmation {
+  ConfirmVerdict verdict = ConfirmVerdict::kCannotTell;
+  std::string loss{};                  ///< "held-out loss", "training loss"; empty: none was seen.
+  int64_t pairs = 0, steps = 0;        ///< Pairs of runs with the same seed, and steps of each.
+  std::optional<double> margin{};      ///< Fixed before a run of the result; nothing: not fixed.
+  std::optional<double> difference{};  ///< Loss of the result less that of the subject as it was.
+  std::string text{};                  ///< The statement, in one line.
+};
+
 struct OptimizeSummary {
   std::string target;  ///< "examples/fashion_mnist.toml on cpu"
   /// Names the thing that stays as it is where nothing was gained.
@@ -100,6 +115,7 @@ struct OptimizeSummary {
   bool is_dry = false;                   ///< Nothing was tried.
   /// Lines: the cost of the parts of a step before, and the ceilings.
   std::vector<std::string> parts;
+  std::optional<OptimizeConfirmation> confirmation{};  ///< Nothing: nobody asked for one.
   std::optional<StepExamination> examination{};  ///< Nothing: no subject of this kind has one.
   std::string energy_of;  ///< "all processor packages and the GPU"; empty where none was measured.
   /// The reason why no joules were measured; empty where they were.

@@ -67,6 +67,20 @@ void write_guard(JsonWriter& json, const OptimizeGuard& guard) {
   json.field("verdict", guard.verdict).field("text", guard.text).end_object();
 }
 
+void write_confirmation(JsonWriter& json, const std::optional<OptimizeConfirmation>& confirmation) {
+  json.key("confirmation");
+  if (!confirmation) {
+    json.value(nullptr);
+    return;
+  }
+  json.begin_object().field("verdict", name_of(confirmation->verdict));
+  json.field("loss", confirmation->loss).field("pairs", confirmation->pairs);
+  json.field("steps", confirmation->steps);
+  write_known(json, "margin", confirmation->margin);
+  write_known(json, "difference", confirmation->difference);
+  json.field("text", confirmation->text).end_object();
+}
+
 void write_examination(JsonWriter& json, const std::optional<StepExamination>& examination) {
   json.key("examination");
   if (!examination) {
@@ -153,6 +167,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   }
   json.end_array();
   write_guard(json, summary.guard);
+  write_confirmation(json, summary.confirmation);
   write_examination(json, summary.examination);
   json.field("recipe", summary.recipe).field("budget_s", summary.budget_s);
   json.field("seconds", summary.seconds);
@@ -179,6 +194,7 @@ std::string optimize_text(const OptimizeSummary& summary,
   text += claim_text(summary) + "\n\n";
   text += numbers_text(summary, trials);
   if (summary.gained()) text += labelled("guard", guard_text(summary.guard));
+  if (summary.confirmation) text += labelled("confirmation", confirmation_text(summary));
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
   for (const std::string& note : summary.notes) text += labelled("note", note);
   if (!trials.empty()) text += "\n" + grouped_trials(trials, {.all = all});

@@ -226,4 +226,17 @@ std::string guard_text(const OptimizeGuard& guard) {
   return guard.text.empty() ? text : text + " (" + guard.text + ")";
 }
 
+std::string confirmation_text(const OptimizeSummary& summary) {
+  const OptimizeConfirmation& said = *summary.confirmation;
+  switch (said.verdict) {
+    case ConfirmVerdict::kConfirmed:
+      return "confirmed: " + said.text;
+    case ConfirmVerdict::kRefused:
+      return "refused: " + said.text;
+    case ConfirmVerdict::kCannotTell:
+      return said.text;
+  }
+  return said.text;
+}
+
 }  // namespace ridge

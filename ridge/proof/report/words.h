@@ -57,6 +57,9 @@ std::string claim_text(const OptimizeSummary& summary);
 /// "no evidence of loss above 0.012, at power 0.86", or what the guard said instead.
 std::string guard_text(const OptimizeGuard& guard);
 
+/// "confirmed: held-out loss 0.5, and ..." of a summary with a confirmation.
+std::string confirmation_text(const OptimizeSummary& summary);
+
 /// Steps of the variant for the samples of 1000 steps before.
 double steps_as_1000(const OptimizeSummary& summary, const VariantSpeed& variant);
 

@@ -1,10 +1,13 @@
 #include "ridge/tune/pytorch/program_meter.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/attach/samples/tree_memory.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/stop.h"
 #include "ridge/tune/pytorch/guard/guard.h"
@@ -41,9 +44,44 @@ bool is_recorded(const attach::ProcessFacts& facts) {
          facts.profile.starts_with("failed");
 }
 
+// Seconds that one fault costs here, and giving its page back: a region of memory is mapped,
+// written and unmapped. Programs whose pages other threads map besides may take twice as long.
+std::optional<double> seconds_of_fault() {
+  constexpr size_t kBytes = size_t{16} << 20, kPage = 4096;
+  constexpr double kMargin = 2;
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  const int64_t begun = now_ns();
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return std::nullopt;
+  for (size_t at = 0; at < kBytes; at += kPage) static_cast<volatile char*>(memory)[at] = 1;
+  ::munmap(memory, kBytes);
+  const double seconds = seconds_of(begun, now_ns());
+  ::getrusage(RUSAGE_SELF, &after);
+  const auto faults = static_cast<double>(after.ru_minflt - before.ru_minflt);
+  return faults > 0 ? std::optional(kMargin * seconds / faults) : std::nullopt;
+}
+
 double probed_step(const ProgramCosts& costs) { return std::max(1e-4, costs.facts.step_seconds); }
 
 }  // namespace
+
+PartShares ProgramCosts::parts() const {
+  PartShares parts{.wait = wait_share};
+  if (!(step_seconds > 0)) return parts;
+  const double longer = baseline_seconds / step_seconds;
+  const auto scaled = [&](double share) { return std::clamp(share * longer, 0.0, 1.0); };
+  if (fault_seconds) parts.faults = std::clamp(*fault_seconds / step_seconds, 0.0, 1.0);
+  if (!shares) return parts;
+  if (shares->optimizer) parts.update = scaled(*shares->optimizer);
+  if (shares->operators)
+    parts.operators = {.images = scaled(shares->operators->images),
+                       .products = scaled(shares->operators->products),
+                       .allocations = scaled(shares->operators->allocations),
+                       .beside = scaled(shares->operators->beside)};
+  return parts;
+}
 
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
   loop.observer.on_message("the program runs once, to see what it does");
@@ -106,9 +144,9 @@ StepShares examine_program(const ForeignTarget& target,
     if (end || (facts && is_recorded(*facts))) {
       if (!facts) throw VariantFailed(program.why_no_step());
       if (std::optional<StepShares> shares = recorded_shares(*facts)) return *std::move(shares);
-      throw VariantFailed(fmt::format(
-          "no step was recorded ({})",
-          facts->profile.empty() || end ? "the program ended before" : facts->profile));
+      throw VariantFailed(
+          fmt::format("no step was recorded ({})",
+                      facts->profile.empty() || end ? "the program ended before" : facts->profile));
     }
     if (now_ns() > until_ns) throw TrialStopped("the budget was spent before steps were recorded");
   }
@@ -123,7 +161,14 @@ void measure_baseline(ProgramCosts& costs, ForeignRunner& best) {
   costs.start_seconds = std::max(costs.first_step_seconds, best.open_seconds());
   const auto steps = std::max<int64_t>(
       best.least_steps(), static_cast<int64_t>(std::ceil(kBaselineSeconds / probed_step(costs))));
+  const pid_t process = best.pid();
+  const int64_t faults = attach::tree_faults(process);
   const Block block = best.run(steps);
+  // A program that ended meanwhile was started again, and has mapped its pages anew.
+  if (best.pid() == process)
+    if (const std::optional<double> seconds = seconds_of_fault())
+      costs.fault_seconds = *seconds * static_cast<double>(attach::tree_faults(process) - faults) /
+                            static_cast<double>(steps);
   costs.step_seconds = std::max(1e-9, block.seconds / static_cast<double>(steps));
   costs.baseline_seconds = costs.step_seconds;
   costs.wait_share = block.seconds > 0 ? std::min(1.0, block.waited_seconds / block.seconds) : 0;

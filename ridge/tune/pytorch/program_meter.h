@@ -2,11 +2,11 @@
 // what was kept.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "ridge/proof/proof_budget.h"
+#include "ridge/tune/pytorch/ceiling.h"
 #include "ridge/tune/pytorch/program.h"
 #include "ridge/tune/pytorch/runner.h"
 #include "ridge/tune/pytorch/step_shares.h"
@@ -23,14 +23,13 @@ struct ProgramCosts {
   int64_t whole_steps = 0;      ///< Steps of a run from start to end; 0: none ended by itself.
   double whole_seconds = 0;     ///< Seconds of such a run.
   double baseline_seconds = 0;  ///< Seconds of a step of the program as it is.
+  /// Seconds, at most, that pages of such a step took to be mapped; nothing: not known.
+  std::optional<double> fault_seconds{};
   /// Seconds of a step with what was kept, and the share of it that waits for data.
   double step_seconds = 0, wait_share = 0;
 
-  /// Share of a step, with what was kept, in which the optimizer updates; nothing: not known.
-  std::optional<double> optimizer_share() const {
-    if (!shares || !(step_seconds > 0)) return std::nullopt;
-    return std::min(1.0, shares->optimizer * baseline_seconds / step_seconds);
-  }
+  /// Shares of a step with what was kept: parts take no longer than in the program as it is.
+  PartShares parts() const;
   /// Seconds of a run that ends after so many steps.
   double run_seconds(int64_t steps) const {
     return start_seconds + static_cast<double>(steps) * step_seconds;

@@ -107,8 +107,9 @@ void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
                           1e3 * costs.step_seconds,
                           100 * costs.wait_share));
   if (costs.shares) {
-    loop.report(
-        fmt::format("the optimizer's update takes {:.0f} % of it", 100 * costs.shares->optimizer));
+    if (costs.shares->optimizer)
+      loop.report(fmt::format("the optimizer's update takes {:.0f} % of it",
+                              100 * *costs.shares->optimizer));
     for (const StepFinding& finding : costs.shares->findings)
       loop.report("ridge doctor: " + finding_words(finding));
   }

@@ -12,6 +12,7 @@
 #include "ridge/base/error.h"
 #include "ridge/io/checksum.h"
 #include "ridge/proof/record_trial.h"
+#include "ridge/tune/pytorch/confirm_runs.h"
 #include "ridge/tune/pytorch/forecast.h"
 #include "ridge/tune/pytorch/program_guard.h"
 #include "ridge/tune/pytorch/program_report.h"
@@ -110,12 +111,12 @@ class ProgramTarget final : public Target {
 
   std::vector<Change> changes(std::span<const Change> kept, TunedVariant& /*best*/) override {
     const ForeignRecipe best = recipe_of(kept);
+    const PartShares parts = costs_.parts();
     std::vector<Change> changes;
     for (size_t id = 0; id < proposals_.size(); ++id) {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
-      const std::optional<double> ceiling =
-          ceiling_of(proposal, costs_.wait_share, costs_.optimizer_share());
+      const std::optional<double> ceiling = ceiling_of(proposal, parts);
       const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
       changes.push_back(
           {.technique = proposal.technique,
@@ -130,8 +131,7 @@ class ProgramTarget final : public Target {
            .settled = proposal.refusal,
            .settled_as = is_refused ? TrialVerdict::kRefused : TrialVerdict::kNotTried,
            .ceiling = ceiling,
-           .ceiling_text =
-               fmt::format("it could gain a factor of {:.3f} at most", ceiling.value_or(0)),
+           .ceiling_text = std::string(kUnsupported),
            .predicted = is_refused ? std::nullopt : std::optional(gain.gain),
            .is_rough = true});
     }
@@ -256,6 +256,28 @@ class ProgramTarget final : public Target {
     } catch (const TrialStopped& stop) {
       told.problem = stop.what();
     }
+  }
+
+  std::optional<OptimizeConfirmation> confirm(std::span<const Change> kept,
+                                              const LoopView& loop) override {
+    if (!request_.confirm_seconds) return std::nullopt;
+    OptimizeConfirmation said;
+    if (costs_.facts.step_source == "module") {
+      said.text = "cannot be told: the program calls modules and trains none";
+      return said;
+    }
+    const double seconds = *request_.confirm_seconds;
+    loop.observer.on_message(
+        fmt::format("both train for {:.0f} s each, to compare their losses (--confirm)", seconds));
+    try {
+      const ForeignRecipe result = recipe_of(kept);
+      return confirm_training(ConfirmRuns(request_.target, result, costs_, seconds), seconds);
+    } catch (const VariantFailed& failure) {
+      said.text = fmt::format("cannot be told: {}", failure.what());
+    } catch (const TrialStopped& stop) {
+      said.text = fmt::format("cannot be told: {}", stop.what());
+    }
+    return said;
   }
 
  private:

@@ -24,6 +24,8 @@ struct ForeignOptimizeRequest {
   SavedShares history{};  ///< Earlier runs on this machine measured these.
   /// Names of trial_order() that are tried alone; empty: all.
   std::vector<std::string> only{};
+  /// Seconds for which both train after the proof (confirm.h); nothing: they do not.
+  std::optional<double> confirm_seconds{};
   LoopOptions loop{.budget_seconds = 300};
 };
 

@@ -8,7 +8,6 @@
 
 #include "ridge/base/error.h"
 #include "ridge/io/file.h"
-#include "ridge/tune/prediction.h"
 #include "ridge/tune/pytorch/variables.h"
 
 namespace ridge {
@@ -206,19 +205,6 @@ ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& 
     with.set_environment(name, joins ? had->second + ":" + value : value);
   }
   return with;
-}
-
-std::optional<double> ceiling_of(const ForeignProposal& proposal,
-                                 double wait_share,
-                                 std::optional<double> optimizer_share) {
-  const double share = std::clamp(wait_share, 0.0, 1.0);
-  double rest = proposal.part == ForeignPart::kLoading     ? 1 - share
-                : proposal.part == ForeignPart::kComputing ? share
-                                                           : 0;
-  if (proposal.technique.starts_with("optimizer.") && optimizer_share)
-    rest = std::max(rest, 1 - std::clamp(*optimizer_share, 0.0, 1.0));
-  if (proposal.part == ForeignPart::kAll) return std::nullopt;
-  return std::min(kNoCeiling, 1 / std::max(rest, 1e-9));
 }
 
 }  // namespace ridge

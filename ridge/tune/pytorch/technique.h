@@ -54,10 +54,4 @@ std::vector<ForeignProposal> foreign_proposals(
 /// The recipe with the proposal over it; what excludes it is taken out.
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal);
 
-/// The most that a proposal could gain where `wait_share` of a step is the wait for data, and
-/// `optimizer_share` the update, if that is known; nothing where both say nothing.
-std::optional<double> ceiling_of(const ForeignProposal& proposal,
-                                 double wait_share,
-                                 std::optional<double> optimizer_share = {});
-
 }  // namespace ridge
