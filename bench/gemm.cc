@@ -3,7 +3,6 @@
 //
 // bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE] [--serve yes]
 #include "ridge/backend/cpu/gemm/gemm.h"
-#include "ridge/backend/cpu/gemm/gemm_amx.h"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -25,6 +24,7 @@
 
 #include "bench/exit_code.h"
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
 #include "ridge/backend/cpu/peak.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_info.h"
@@ -223,9 +223,8 @@ struct Work {
         a(bytes(c.batch * batch.stride_a)),
         b(bytes(c.batch * batch.stride_b)),
         result(bytes(c.batch * batch.stride_c)),
-        workspace(runs_by_tiles()
-                      ? gemm_amx_workspace_bytes(c.shape, batch, /*has_panels=*/false)
-                      : gemm_workspace_bytes(c.shape, c.dtype, c.batch)) {
+        workspace(runs_by_tiles() ? gemm_amx_workspace_bytes(c.shape, batch, /*has_panels=*/false)
+                                  : gemm_workspace_bytes(c.shape, c.dtype, c.batch)) {
     fill(a.as<T>(), c.batch * batch.stride_a, 1);
     fill(b.as<T>(), c.batch * batch.stride_b, 2);
   }

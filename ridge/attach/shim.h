@@ -49,7 +49,7 @@ struct ShimOptions {
   /// share of themselves, and at least by a unit in the last place (ridge_nudge.py); 0: they are
   /// not.
   double nudge = 0;
-  bool gate = false;  ///< Steps are held and let go through step_gate.h (ridge_gate.py).
+  bool gate = false;            ///< Steps are held and let go through step_gate.h (ridge_gate.py).
   bool watches_losses = false;  ///< Losses without gradients are kept (ridge_losses.py).
   /// Some batches are inspected as they are made (ridge_batches.py).
   bool watches_batches = false;

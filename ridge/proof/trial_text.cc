@@ -143,12 +143,12 @@ std::string grouped_trials(std::span<const TrialRecord> trials, GroupedForm form
 
 std::string trial_note(const TrialRecord& record) {
   if (!was_run(record)) return {};
-  return fmt::format("trial {}: {}: {}{}",
-                     record.number,
-                     record.change.empty() ? plain_line(record.technique)
-                                           : shown_change(record.change),
-                     words_of(record.verdict),
-                     record.measured ? ", " + measured_text(record) + " times as fast" : "");
+  return fmt::format(
+      "trial {}: {}: {}{}",
+      record.number,
+      record.change.empty() ? plain_line(record.technique) : shown_change(record.change),
+      words_of(record.verdict),
+      record.measured ? ", " + measured_text(record) + " times as fast" : "");
 }
 
 }  // namespace ridge

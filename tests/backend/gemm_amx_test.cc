@@ -126,8 +126,17 @@ TEST_F(GemmAmx, TakesSubnormalNumbersForZero) {
   Random random(2);
   GemmProblem<float> problem(make_shape(20, 24, 40, 0), random);
   const float least = std::numeric_limits<float>::min();
-  const float edges[] = {least, -least, std::nextafter(least, 0.0f), least * 0.998f, least * 0.99f,
-                         least / 2, least * 1.5f, 1e30f, -1e-30f, 0.0f, -0.0f};
+  const float edges[] = {least,
+                         -least,
+                         std::nextafter(least, 0.0f),
+                         least * 0.998f,
+                         least * 0.99f,
+                         least / 2,
+                         least * 1.5f,
+                         1e30f,
+                         -1e-30f,
+                         0.0f,
+                         -0.0f};
   for (float& x : problem.a) x = edges[random() % std::size(edges)];
   for (float& x : problem.b) x = edges[random() % std::size(edges)];
   expect_definition<float, float>(problem);
@@ -135,8 +144,10 @@ TEST_F(GemmAmx, TakesSubnormalNumbersForZero) {
 
 TEST_F(GemmAmx, SameBitsForAnyThreadsAndAnyPart) {
   Random random(3);
-  for (const GemmShape& s : {make_shape(300, 600, 701, 0, 5), make_shape(128, 700, 1537, 1),
-                             make_shape(9, 1500, 900, 2), make_shape(700, 9, 513, 3, 1)}) {
+  for (const GemmShape& s : {make_shape(300, 600, 701, 0, 5),
+                             make_shape(128, 700, 1537, 1),
+                             make_shape(9, 1500, 900, 2),
+                             make_shape(700, 9, 513, 3, 1)}) {
     const GemmProblem<float> problem(s, random);
     set_num_threads(1);
     const std::vector<float> whole = product_of(problem);
@@ -164,8 +175,13 @@ TEST_F(GemmAmx, PiecesAreTheirWhole) {
   Random random(4);
   const GemmProblem<BF16> problem(make_shape(290, 300, 40'000, 2), random);
   const std::vector<float> got = product_of<BF16, float>(problem);
-  for (auto [i, j] : {std::pair<int64_t, int64_t>{0, 0}, {255, 255}, {256, 255}, {255, 256},
-                      {289, 299}, {100, 270}, {270, 100}})
+  for (auto [i, j] : {std::pair<int64_t, int64_t>{0, 0},
+                      {255, 255},
+                      {256, 255},
+                      {255, 256},
+                      {289, 299},
+                      {100, 270},
+                      {270, 100}})
     EXPECT_EQ(got[static_cast<size_t>(i * 300 + j)], element_of(problem, i, j)) << i << ", " << j;
 }
 
@@ -237,8 +253,11 @@ template <typename T>
 void expect_no_touch_outside() {
   Random random(7);
   for (int round = 0; round < 64; ++round) {
-    const GemmShape s = make_shape(random_size(random, 80), random_size(random, 80),
-                                   random_size(random, 80), round & 3, round & 8 ? 3 : 0);
+    const GemmShape s = make_shape(random_size(random, 80),
+                                   random_size(random, 80),
+                                   random_size(random, 80),
+                                   round & 3,
+                                   round & 8 ? 3 : 0);
     const GemmProblem<T> problem(s, random);
     Guarded<T> a(problem.a, round & 4), b(problem.b, round & 4), c(problem.c, round & 4);
     gemm_amx(s, {}, a.data(), b.data(), c.data(), false, nullptr);
@@ -251,13 +270,16 @@ TEST_F(GemmAmx, TouchesNothingOutsideTheOperands) {
   expect_no_touch_outside<BF16>();
 }
 
-// What lies packed has the bits of what is packed at each call; `pack` is ops, which a backend runs.
+// What lies packed has the bits of what is packed at each call; `pack` is ops, which a backend
+// runs.
 TEST_F(GemmAmx, PackedOperandsGiveTheSameBits) {
   Random random(8);
   const auto backend = make_cpu_backend();
   for (int round = 0; round < 12; ++round) {
-    const GemmShape s = make_shape(random_size(random, 140), random_size(random, 140),
-                                   round == 0 ? 3000 : random_size(random, 140), round & 2);
+    const GemmShape s = make_shape(random_size(random, 140),
+                                   random_size(random, 140),
+                                   round == 0 ? 3000 : random_size(random, 140),
+                                   round & 2);
     GemmProblem<float> problem(s, random);
     problem.b[0] = std::numeric_limits<float>::min() * 0.999f;
     Graph graph("pack");

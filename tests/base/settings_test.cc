@@ -134,8 +134,9 @@ TEST(SettingsTable, MarkdownHasARowForEach) {
   const std::string text = settings_markdown();
   EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')),
             setting_rows().size() + 2);
-  EXPECT_NE(text.find("| `cpu.isa` | string | `auto` | auto, avx2, avx512, amx | `RIDGE_CPU_ISA` |"),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("| `cpu.isa` | string | `auto` | auto, avx2, avx512, amx | `RIDGE_CPU_ISA` |"),
+      std::string::npos)
       << text;
 }
 

@@ -142,8 +142,7 @@ TEST_F(ForeignUpdates, RoundingPassesInItsClass) {
                      "3 steps differ by "),
       std::string::npos)
       << fine.text;
-  EXPECT_NE(fine.text.find("; 1 more may be rounding alone (layer10)"),
-            std::string::npos)
+  EXPECT_NE(fine.text.find("; 1 more may be rounding alone (layer10)"), std::string::npos)
       << fine.text;
   EXPECT_FALSE(with(rounded(0x1p-8, 9), kOrder).passed);
   const GuardOutcome coarse = with(rounded(0x1p-8, 9), kPrecise);

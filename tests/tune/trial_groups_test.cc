@@ -187,7 +187,8 @@ TEST(Predictions, BoundsThatNoChangeReachesAreNotShown) {
 TEST(TrialNote, IsAShortLineOfWhatWasRun) {
   TrialRecord record = test::kept_trial(3);
   record.measured = SpeedEstimate{1.3, 1.35, 1.4, 0.95};
-  EXPECT_EQ(trial_note(record), "trial 3: loader.workers 0 -> 2: kept, 1.35 (1.30 to 1.40) times as fast");
+  EXPECT_EQ(trial_note(record),
+            "trial 3: loader.workers 0 -> 2: kept, 1.35 (1.30 to 1.40) times as fast");
   EXPECT_EQ(trial_note(test::untried_trial(1)), "");
   record.measured.reset();
   record.verdict = TrialVerdict::kFailed;

@@ -17,7 +17,6 @@ namespace {
 constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
 
-
 // One step, traced; without launches where that fails. Tracing takes a little time and memory:
 // after what is claimed was measured.
 StepTimeline timeline_of(OpenConfig& variant, double step_seconds) {

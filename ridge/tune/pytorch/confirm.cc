@@ -151,13 +151,13 @@ OptimizeConfirmation confirm_training(const TrainOnce& train, double seconds) {
   std::vector<double> values;
   for (const TrainedRun& run : before) values.push_back(*measure->of(run));
   if (std::ranges::any_of(values, [](double value) { return !std::isfinite(value); }))
-    return cannot_tell(std::move(said), said.loss + " of the program as it was is not finite");
+    return cannot_tell(said, said.loss + " of the program as it was is not finite");
   said.margin = margin_for(before, values);
   // Nothing has been seen of the result until here.
   std::vector<double> differences, results;
   for (size_t i = 0; i < before.size(); ++i) {
     const std::optional<double> value = measure->of(train(true, static_cast<int64_t>(i)));
-    if (!value) return cannot_tell(std::move(said), "with what was kept it has no " + said.loss);
+    if (!value) return cannot_tell(said, "with what was kept it has no " + said.loss);
     results.push_back(*value);
     // An infinite loss is no number to compute with.
     differences.push_back(std::isfinite(*value) ? *value - values[i] : std::nan(""));

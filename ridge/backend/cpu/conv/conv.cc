@@ -223,9 +223,9 @@ class InputGradient {
     for (int64_t row : vertical.taps)
       for (int64_t column : horizontal.taps) taps.push_back(row * g_.kernel[1] + column);
     parts_.push_back({PatchProduct<T, kTiles>(std::move(patches),
-                                      g_.group_in(),
-                                      g_.group_in(),
-                                      is_dense() ? g_.channels : g_.group_in()),
+                                              g_.group_in(),
+                                              g_.group_in(),
+                                              is_dense() ? g_.channels : g_.group_in()),
                       {vertical.first, horizontal.first},
                       std::move(taps)});
   }
@@ -448,10 +448,8 @@ bool is_for_tiles(const Node& node) {
 void add_conv_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
   const Choice by_tiles{"im2col_amx_gemm", 2};
-  add_product<Conv2d, FusedConv2d>(table,
-                                   {.choice = by_tiles,
-                                    .make = make_forward_by_tiles,
-                                    .accepts = is_for_tiles<Conv2d>});
+  add_product<Conv2d, FusedConv2d>(
+      table, {.choice = by_tiles, .make = make_forward_by_tiles, .accepts = is_for_tiles<Conv2d>});
   table.add("conv2d_grad_input",
             by_tiles,
             make_by_tiles<Conv2dGradInput, InputGradient>,

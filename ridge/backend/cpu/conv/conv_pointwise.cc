@@ -164,10 +164,9 @@ template void PixelSums::combine(double*, double*) const;
 
 void add_pointwise_kernels(KernelTable& table) {
   const Choice by_tiles{"amx_gemm", 2};
-  add_product<Conv2d, FusedConv2d>(table,
-                                   {.choice = by_tiles,
-                                    .make = make_product_by_tiles<Conv2d>,
-                                    .accepts = is_for_tiles<Conv2d>});
+  add_product<Conv2d, FusedConv2d>(
+      table,
+      {.choice = by_tiles, .make = make_product_by_tiles<Conv2d>, .accepts = is_for_tiles<Conv2d>});
   table.add("conv2d_grad_input",
             by_tiles,
             make_by_tiles_alone<Conv2dGradInput>,

@@ -1,6 +1,6 @@
-// The driver of products by tiles. op(B) is packed whole before it is multiplied, each element once:
-// a product takes hardly longer than the conversion of what it multiplies. A task packs its rows of
-// op(A) on its own stack, where its second-level cache holds them.
+// The driver of products by tiles. op(B) is packed whole before it is multiplied, each element
+// once: a product takes hardly longer than the conversion of what it multiplies. A task packs its
+// rows of op(A) on its own stack, where its second-level cache holds them.
 #include "ridge/backend/cpu/gemm/gemm_amx.h"
 
 #include <algorithm>
@@ -122,8 +122,8 @@ class AmxProduct {
   const FinishBlock* finish_;
 };
 
-// Panels of the lanes [lanes.begin, lanes.end), which begin at `to`. Lanes that lie side by side are
-// packed a tile at a time, in the order of memory.
+// Panels of the lanes [lanes.begin, lanes.end), which begin at `to`. Lanes that lie side by side
+// are packed a tile at a time, in the order of memory.
 template <typename In, typename Out>
 template <bool kColumns>
 void AmxProduct<In, Out>::pack(const Lanes& from, Range lanes, Range panels, BF16Bits* to) const {
@@ -147,10 +147,8 @@ template <bool kColumns>
 void AmxProduct<In, Out>::pack_all(const Lanes& from, Range lanes, BF16Bits* to) const {
   const int64_t panels = ceil_div(lanes.size(), kAmxLanes);
   parallel_for(ceil_div(panels, kPanelsOfPacking), 1, [&](int64_t begin, int64_t end) {
-    pack<kColumns>(from,
-                   lanes,
-                   {begin * kPanelsOfPacking, std::min(panels, end * kPanelsOfPacking)},
-                   to);
+    pack<kColumns>(
+        from, lanes, {begin * kPanelsOfPacking, std::min(panels, end * kPanelsOfPacking)}, to);
   });
 }
 
@@ -179,8 +177,12 @@ void AmxProduct<In, Out>::run_strip(const Block<Out>& strip) const {
   } else {
     alignas(64) float sums[kMostRows * kSide];
     add_up(strip, sums, kSide);
-    kernels().narrow(
-        sums, kSide, result_bits(strip.c), strip.c_row, strip.rows, static_cast<int>(strip.columns));
+    kernels().narrow(sums,
+                     kSide,
+                     result_bits(strip.c),
+                     strip.c_row,
+                     strip.rows,
+                     static_cast<int>(strip.columns));
   }
 }
 
@@ -327,8 +329,8 @@ Value pack_operand(Value b, const GemmShape& shape) {
   const int64_t more_steps = depth * kAmxSteps - shape.k;
   const int64_t more_columns = panels * kAmxLanes - shape.n;
   const bool along = shape.transpose_b;
-  Value x = cast(reshape(b, along ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}),
-                 DType::kBF16);
+  Value x =
+      cast(reshape(b, along ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}), DType::kBF16);
   if (more_steps > 0 || more_columns > 0)
     x = pad(x,
             {0, 0},
@@ -382,16 +384,16 @@ PackedOperand amx_operand(size_t input, const GemmShape& shape) {
           .only_constants = true};
 }
 
-#define RIDGE_INSTANTIATE(In, Out)                        \
-  template void gemm_amx<In, Out>(const GemmShape&,       \
-                                  const GemmBatch&,       \
-                                  const In*,              \
-                                  const In*,              \
-                                  Out*,                   \
-                                  bool,                   \
-                                  void*,                  \
-                                  const FinishBlock*);    \
-  template void gemm_amx_packed<In, Out>(                 \
+#define RIDGE_INSTANTIATE(In, Out)                     \
+  template void gemm_amx<In, Out>(const GemmShape&,    \
+                                  const GemmBatch&,    \
+                                  const In*,           \
+                                  const In*,           \
+                                  Out*,                \
+                                  bool,                \
+                                  void*,               \
+                                  const FinishBlock*); \
+  template void gemm_amx_packed<In, Out>(              \
       const GemmShape&, const In*, const void*, Out*, void*, const FinishBlock*);
 RIDGE_INSTANTIATE(float, float)
 RIDGE_INSTANTIATE(BF16, BF16)

@@ -1,8 +1,8 @@
 // Matrix products of bf16 by the tiles of AMX, for machines that have_amx().
 //
 // They have bits of their own (isa/gemm/gemm_amx_kernels.h), which are the same for any number of
-// threads: an element of C is added up over blocks of 32 steps of depth, in order. So a row of C has
-// the same bits whatever other rows or columns are computed too.
+// threads: an element of C is added up over blocks of 32 steps of depth, in order. So a row of C
+// has the same bits whatever other rows or columns are computed too.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ namespace ridge::cpu {
 size_t gemm_amx_workspace_bytes(const GemmShape& shape, const GemmBatch& batch, bool has_panels);
 
 /// C = op(A) op(B) for each item of a batch, added to the old C when `accumulate`. In is float,
-/// whose elements are rounded to bf16 first, or BF16; Out is float or, for BF16, BF16, to which sums
-/// in f32 are rounded once, and which cannot accumulate. `workspace` has gemm_amx_workspace_bytes, at
-/// any alignment; `finish` may be null. `shape.products` is not read. InternalError for a shape that
-/// breaks the rules, and where there is no AMX.
+/// whose elements are rounded to bf16 first, or BF16; Out is float or, for BF16, BF16, to which
+/// sums in f32 are rounded once, and which cannot accumulate. `workspace` has
+/// gemm_amx_workspace_bytes, at any alignment; `finish` may be null. `shape.products` is not read.
+/// InternalError for a shape that breaks the rules, and where there is no AMX.
 template <typename In, typename Out>
 void gemm_amx(const GemmShape& shape,
               const GemmBatch& batch,

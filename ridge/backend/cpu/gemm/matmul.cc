@@ -63,8 +63,7 @@ template <bool kPairs>
 ProductKernel make_matmul(const Node& node) {
   const GemmShape shape =
       product_shape(node, kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>()));
-  return make_batched_product(
-      node.inputs[0].dtype(), "matmul", shape, batch_of(node, shape));
+  return make_batched_product(node.inputs[0].dtype(), "matmul", shape, batch_of(node, shape));
 }
 
 // 16-bit factors whose sum stays in f32: both are widened first, which is exact.

@@ -150,8 +150,8 @@ ProductKernel make_amx_packed_product(const GemmShape& shape) {
           gemm_amx_workspace_bytes(shape, {}, /*has_panels=*/true)};
 }
 
-#define RIDGE_INSTANTIATE(In, Out)                                                        \
-  template ProductKernel make_amx_product<In, Out>(const GemmShape&, const GemmBatch&);   \
+#define RIDGE_INSTANTIATE(In, Out)                                                      \
+  template ProductKernel make_amx_product<In, Out>(const GemmShape&, const GemmBatch&); \
   template ProductKernel make_amx_packed_product<In, Out>(const GemmShape&);
 RIDGE_INSTANTIATE(float, float)
 RIDGE_INSTANTIATE(BF16, BF16)

@@ -101,7 +101,7 @@ size_t steps_of(const std::vector<double>& a, const std::vector<double>& b) {
 template <typename Share>
 double largest(const std::vector<double>& baseline,
                const ForeignRuns& controls,
-               std::vector<double> RunRecord::*numbers,
+               std::vector<double> RunRecord::* numbers,
                size_t step,
                const Share& share) {
   double most = 0;

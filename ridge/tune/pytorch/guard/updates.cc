@@ -39,8 +39,8 @@ constexpr double kMedianError = 1.25;
 /// One kind of numbers that a step has of a tensor.
 struct Kind {
   std::string_view name;
-  std::vector<double> TensorUpdates::*norms;
-  std::vector<double> TensorUpdates::*projections;
+  std::vector<double> TensorUpdates::* norms;
+  std::vector<double> TensorUpdates::* projections;
   bool is_update;
 };
 constexpr Kind kKinds[] = {
@@ -268,8 +268,7 @@ class Comparison {
                                    steps_of(baseline_.seeds[0]),
                                    times(std::max(worst_.ratio, bias_.ratio)));
     if (!silent_.empty())
-      text += fmt::format(
-          "; {} more may be rounding alone ({})", silent_.size(), silent_.front());
+      text += fmt::format("; {} more may be rounding alone ({})", silent_.size(), silent_.front());
     return text;
   }
 

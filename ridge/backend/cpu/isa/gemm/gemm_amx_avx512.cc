@@ -1,6 +1,5 @@
 // Products of bf16 by the tiles of AMX, and the packing of their operands.
 #include "ridge/backend/cpu/isa/gemm/gemm_amx_kernels.h"
-
 #include "ridge/backend/cpu/isa/gemm/gemm_pairs.h"
 
 namespace ridge::cpu {
@@ -106,12 +105,8 @@ void block(const GemmAmxBlock& t) {
 }
 
 // Sums are no subnormal numbers, which the instruction would take for zero.
-void narrow(const float* from,
-            int64_t from_row,
-            BF16Bits* to,
-            int64_t to_row,
-            int64_t rows,
-            int cols) {
+void narrow(
+    const float* from, int64_t from_row, BF16Bits* to, int64_t to_row, int64_t rows, int cols) {
   const __mmask32 some = first32(cols);
   for (int64_t i = 0; i < rows; ++i, from += from_row, to += to_row)
     _mm512_mask_storeu_epi16(

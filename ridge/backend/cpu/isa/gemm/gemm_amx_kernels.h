@@ -21,15 +21,15 @@ inline constexpr int64_t kAmxTile = kAmxLanes * kAmxSteps;
 /// from zero, the second ones another; their sum, rounded, is added to the element. Subnormal
 /// numbers are taken for zero, and results that would be subnormal are zero.
 struct GemmAmxBlock {
-  int64_t tiles;        // of depth
-  const BF16Bits* a;    // panels of op(A)
-  int64_t a_panel;      // elements from a panel to the next
-  const BF16Bits* b;    // panels of op(B)
+  int64_t tiles;      // of depth
+  const BF16Bits* a;  // panels of op(A)
+  int64_t a_panel;    // elements from a panel to the next
+  const BF16Bits* b;  // panels of op(B)
   int64_t b_panel;
   float* c;
-  int64_t c_row;        // elements from a row to the next
-  int rows, cols;       // 1 to 32
-  bool add;             // sums go on from those in C, else from zero
+  int64_t c_row;   // elements from a row to the next
+  int rows, cols;  // 1 to 32
+  bool add;        // sums go on from those in C, else from zero
 };
 
 /// One panel to pack: element (i, p) lies at from[i * lane_stride + p * depth_stride], i < lanes,
@@ -50,12 +50,8 @@ struct GemmAmxKernels {
   void (*end)();
   void (*block)(const GemmAmxBlock&);
   // Rounds `rows` rows of up to 32 sums to nearest even.
-  void (*narrow)(const float* from,
-                 int64_t from_row,
-                 BF16Bits* to,
-                 int64_t to_row,
-                 int64_t rows,
-                 int cols);
+  void (*narrow)(
+      const float* from, int64_t from_row, BF16Bits* to, int64_t to_row, int64_t rows, int cols);
   void (*pack_rows_f32)(const GemmAmxPanel<float>&);
   void (*pack_rows_bf16)(const GemmAmxPanel<BF16Bits>&);
   void (*pack_columns_f32)(const GemmAmxPanel<float>&);

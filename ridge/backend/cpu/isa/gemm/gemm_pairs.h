@@ -1,5 +1,5 @@
-// Pairs of bf16 out of the memory of operands, 16 pairs to a register, for the files that pack them.
-// Everything here has internal linkage, as those files share no code.
+// Pairs of bf16 out of the memory of operands, 16 pairs to a register, for the files that pack
+// them. Everything here has internal linkage, as those files share no code.
 #pragma once
 
 #include <immintrin.h>
