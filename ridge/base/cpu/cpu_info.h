@@ -13,6 +13,7 @@ struct CpuInfo {
   bool avx512 = false;   // AVX-512 F, BW, DQ and VL, and all of `avx2`
   bool vnni = false;     // AVX-512 VNNI, with `avx512`
   bool bf16 = false;     // AVX-512 BF16, with `avx512`
+  bool amx = false;      // AMX tiles of BF16, with `avx512`
   std::string model;     // "AMD EPYC 7763 64-Core Processor"; empty when unknown
   int64_t l1_bytes = 0;  // data or unified cache that the first usable CPU sees; 0 when unknown
   int64_t l2_bytes = 0;
@@ -22,6 +23,10 @@ struct CpuInfo {
 
 /// Read once, at the first call.
 const CpuInfo& cpu_info();
+
+/// Times as fast as in FP32, about, it multiplies matrices of BF16: 1 where it has no instructions
+/// for that.
+double short_product_speed();
 
 /// CPUs that this process may use: its affinity mask or its cgroup's CPU quota (v1 and v2, the
 /// strictest of its ancestors, rounded up to whole CPUs), whichever is less; at least 1.
