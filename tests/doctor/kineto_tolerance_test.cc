@@ -48,7 +48,8 @@ const std::string kFeatures = R"({
  "traceEvents": [
  {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "main "}},
  {"ph": "X", "cat": "cpu_op", "name": "a\u00e9\n", "pid": 1, "tid": 2, "ts": 10.5, "dur": 2.125,
-  "args": {"Input Dims": [[2,3] , []], "Input type": ["fl, oat",""], "Call stack": "f;g"}},
+  "args": {"Input Dims": [[2,3] , []], "Input type": ["fl, oat",""],
+  "Input Strides": [[3,1], []], "Call stack": "f;g"}},
  {"ph": "B", "name": "r", "cat": "user_annotation", "pid": 1, "tid": 2, "ts": 9},
  {"ph": "E", "pid": 1, "tid": 2, "ts": 19},
  {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 9223372036854775807},
@@ -67,6 +68,7 @@ TEST(KinetoTolerance, EveryBoundaryOfPiecesGivesTheSame) {
                 "[\"fl, oat\", \"\"] 0 -1 -1 stack f\ng",
                 "kernel 'k' 1 0/7/0 '' 3000+1000 #5 grid 1,2,3 block 4,5,6 8 registers 9 shared "
                 "graph 0"}));
+  EXPECT_EQ(whole.names.at(whole.details.at(0).strides), "[[3, 1], []]");
   EXPECT_EQ(whole.base_ns, 1'700'000'000'000'009'000);
   EXPECT_EQ(whole.rank, 3);
   EXPECT_EQ(whole.world, 8);

@@ -28,9 +28,10 @@ TreeSample sample(double at_seconds, double cpu_seconds, pid_t pid = 7) {
   return {.at_ns = static_cast<int64_t>(1e9 * at_seconds), .processes = {process}, .cgroup = {}};
 }
 
-/// The counters give out these, one after the other.
+/// The counters give out these, one after the other, and each block takes a second.
 UsageCounters counters(std::vector<std::optional<double>> joules, std::vector<TreeSample> samples) {
   return {.joules = [joules, next = size_t{0}]() mutable { return joules.at(next++); },
+          .now = [next = int64_t{0}]() mutable { return 1'000'000'000 * next++; },
           .sample = [samples, next = size_t{0}]() mutable { return samples.at(next++); }};
 }
 

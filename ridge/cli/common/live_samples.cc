@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/cli/common/output.h"
 
 namespace ridge {
@@ -125,6 +126,7 @@ doctor::LiveFacts LiveSamples::facts_with(const attach::ProcessFacts& process) c
   facts.cpus = cpus_ > 0 ? cpus_ : attach::usable_cpus();
   facts.quota_cpus = quota_cpus_;
   facts.step_source = process.step_source;
+  facts.short_products = short_product_speed();
   if (process.threads > 0) facts.torch_threads = std::max(process.threads, torch_threads_);
   facts.ranks = std::max<int64_t>(1, ranks_);
   // The first of several loaders is the one that trains: those of evaluation are made later.

@@ -101,7 +101,10 @@ struct Analysis {
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
   int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
   CallPlace place;                     ///< By a recording of its own, where there is one.
-  LoadedBatches batches;               ///< Known where the program itself was watched.
+  /// Times as fast as in FP32 the processor multiplies 16-bit numbers; 1: it has no instructions
+  /// for that; -1: not known.
+  double short_products = -1;
+  LoadedBatches batches;  ///< Known where the program itself was watched.
   /// If there are such steps, step_ms_*, the breakdown and the findings' costs refer to them.
   std::optional<Unprofiled> unprofiled;
 };

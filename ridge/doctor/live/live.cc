@@ -220,6 +220,7 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
   profiled.batch = facts.batch;
   profiled.place = facts.place;
   profiled.batches = facts.batches;
+  profiled.short_products = facts.short_products;
   const bool has_profile = profiled.steps.are_marked() && !profiled.steps.windows.empty();
   const bool has_marks = !steps.windows.empty();
   if (!has_marks && !has_profile)

@@ -23,9 +23,10 @@ struct LiveFacts {
   int64_t ranks = 1;           ///< Processes of it on this machine that make steps.
   int64_t torch_threads = -1;  ///< Threads of the operators, in all these processes.
   int64_t batch = -1, loader_workers = -1;
-  std::string step_source{};  ///< "optimizer", "module" or empty.
-  CallPlace place{};          ///< From a recording with stacks.
-  LoadedBatches batches{};    ///< Known where its batches were watched.
+  double short_products = -1;  ///< Analysis::short_products of this machine.
+  std::string step_source{};   ///< "optimizer", "module" or empty.
+  CallPlace place{};           ///< From a recording with stacks.
+  LoadedBatches batches{};     ///< Known where its batches were watched.
 };
 
 /// `trace` is what a profiler recorded of a few steps; `spans` what a shim marked in all of them

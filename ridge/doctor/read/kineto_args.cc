@@ -32,6 +32,7 @@ constexpr std::array kFields = {
     Field{"Input Dims", &KinetoArgs::shapes},
     Field{"Input dims", &KinetoArgs::shapes},
     Field{"Input type", &KinetoArgs::types},
+    Field{"Input Strides", &KinetoArgs::strides},
     Field{"Call stack", &KinetoArgs::stack},
     Field{"stack", &KinetoArgs::stack},
     Field{"CallFrom", &KinetoArgs::caller},

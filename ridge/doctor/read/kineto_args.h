@@ -11,7 +11,7 @@ struct KinetoArgs {
   JsonSpan correlation, device, stream;
   JsonSpan grid, block, registers, shared_bytes, graph;
   JsonSpan bytes, size, flops;
-  JsonSpan shapes, types, stack, caller;
+  JsonSpan shapes, types, strides, stack, caller;
   JsonSpan sync_kind, waits_on_stream, waits_on_correlation, event;
   JsonSpan elements_in, elements_out, dtype;
   JsonSpan name;

@@ -131,6 +131,7 @@ void KinetoRows::add_details(size_t row, const KinetoArgs& args) {
 void KinetoRows::add_operator_details(size_t row, const KinetoArgs& args) {
   Details details{.shapes = list_text(args.shapes),
                   .types = list_text(args.types),
+                  .strides = list_text(args.strides),
                   .collective = collective_bytes(args),
                   .flops = number_in(args.flops, 0, kMaxInt64, -1),
                   .bytes = number_in(args.bytes, 0, kMaxInt64, -1)};
@@ -139,8 +140,9 @@ void KinetoRows::add_operator_details(size_t row, const KinetoArgs& args) {
     std::replace(stack.begin(), stack.end(), ';', '\n');
     details.stack = text(stack);
   }
-  const bool is_any = details.shapes != 0 || details.types != 0 || details.stack != 0 ||
-                      details.collective != 0 || details.flops >= 0 || details.bytes >= 0;
+  const bool is_any = details.shapes != 0 || details.types != 0 || details.strides != 0 ||
+                      details.stack != 0 || details.collective != 0 || details.flops >= 0 ||
+                      details.bytes >= 0;
   if (is_any) builder_.set(row, details);
 }
 

@@ -1,7 +1,9 @@
-// R13: products of matrices in FP32 on units that multiply one number at a time.
+// R13: products of matrices in FP32 on units that multiply one number at a time; on the CPU, where
+// it has instructions for products of 16-bit numbers.
 #include <fmt/format.h>
 
 #include "ridge/doctor/findings/measures.h"
+#include "ridge/doctor/rules/cpu_operators.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/matrix_roof.h"
 #include "ridge/doctor/rules/proof.h"
@@ -40,9 +42,48 @@ std::string_view fix_for(int32_t major) {
          "(torch.autocast), unless they are FP32 on purpose";
 }
 
+// Part of the gain that counts as sure on the CPU: casts, and products that memory holds back.
+constexpr double kSureOnCpu = 0.2;
+
+void add_reason(RuleOutput& output, std::string reason) {
+  output.not_fired.push_back({"R13", std::move(reason)});
+}
+
+void judge_processor(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  const double speed = analysis.short_products;
+  if (speed < 0) return add_reason(output, "what products the processor has is not known");
+  if (speed <= 1) return add_reason(output, "the processor has no products of 16-bit numbers");
+  const std::vector<size_t> plain = fp32_products(trace);
+  const double plain_ms = ms_a_step(trace, analysis, plain);
+  const double share = share_of(plain_ms, analysis);
+  if (share < kLeastShare)
+    return add_reason(output,
+                      fmt::format("products in FP32 are {:.1f} % of a step, less than {:.0f} %",
+                                  100 * share,
+                                  100 * kLeastShare));
+  Finding finding{.rule = "R13", .title = "16-bit products idle: products in FP32"};
+  charge(finding, analysis, (1 - 1 / speed) * plain_ms, kSureOnCpu);
+  finding.confidence = 0.5;  // and a remark: FP32 is what most programs want
+  finding.evidence.push_back(
+      {.rows = longest_of(trace, plain),
+       .text = fmt::format("{:.2f} ms of a step of {:.2f} ms in products of FP32; the processor "
+                           "does those of BF16 {:.0f} times as fast",
+                           plain_ms,
+                           analysis.breakdown.wall,
+                           speed)});
+  finding.at = stretches_of(trace, plain);
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = "compute products in bf16 (torch.autocast('cpu', torch.bfloat16)), unless they "
+                 "are FP32 on purpose",
+          .semantic_class = SemanticClass::kPrecision});
+}
+
 }  // namespace
 
 void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  if (analysis.is_cpu_only) return judge_processor(trace, analysis, output);
   const int32_t major = capability(trace, analysis.device);
   if (major > 0 && major < kFirst) {
     output.not_fired.push_back({"R13", "the device has no matrix units"});

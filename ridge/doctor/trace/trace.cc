@@ -51,6 +51,7 @@ void sort_names(Trace& trace) {
   for (Details& row : trace.details) {
     row.shapes = inverse[row.shapes];
     row.types = inverse[row.types];
+    row.strides = inverse[row.strides];
     row.stack = inverse[row.stack];
   }
 }
@@ -75,7 +76,8 @@ auto key_of(const Sync& row) {
   return std::tuple(row.what, row.waits_on_stream, row.waits_on_correlation, row.event);
 }
 auto key_of(const Details& row) {
-  return std::tuple(row.shapes, row.types, row.stack, row.collective, row.flops, row.bytes);
+  return std::tuple(
+      row.shapes, row.types, row.strides, row.stack, row.collective, row.flops, row.bytes);
 }
 
 /// Calls `use` with the table that rows of `kind` have details in, if there is one.

@@ -69,8 +69,9 @@ struct Sync {
 
 /// Details of an operator or a frame. Texts are in Trace::names; 0: not known.
 struct Details {
-  uint32_t shapes = 0;  ///< Shapes of the inputs: "[[64, 3], [3]]".
-  uint32_t types = 0;   ///< "[\"float\", \"float\"]".
+  uint32_t shapes = 0;   ///< Shapes of the inputs: "[[64, 3], [3]]".
+  uint32_t types = 0;    ///< "[\"float\", \"float\"]".
+  uint32_t strides = 0;  ///< Strides of the inputs, as shapes: "[[3, 1], [1]]".
   /// Frames, the innermost first, one a line: "file.py(12): f". Of a frame where it was called
   /// from: "file.py:12".
   uint32_t stack = 0;

@@ -17,6 +17,8 @@ constexpr int kPollMilliseconds = 50;
 // A step whose numbers are recorded takes longer by this factor, about.
 constexpr double kRecorded = 1.25;
 constexpr int64_t kMostSteps = 100'000;
+// Facts are written twice a second: those of the last step that counts are awaited for so long.
+constexpr double kFactsSeconds = 5;
 // A run may take so many times as long as planned, and so many seconds more: a compiler may start.
 constexpr double kPatience = 4, kMoreSeconds = 120;
 // The last lines of a program are within so many bytes.
@@ -58,14 +60,20 @@ TrainedRun ConfirmRuns::operator()(bool is_result, int64_t reseed) const {
   ForeignProgram program(target_, is_result ? result_ : ForeignRecipe{}, shim, steps_);
   TrainedRun run;
   std::optional<attach::RunRecord> record;
+  double whole_at = 0;  // seconds, when all steps were recorded
   for (;;) {
     if (stop_requested()) throw TrialStopped("stopped by a signal");
     const auto end = program.program().wait(kPollMilliseconds);
     if (end && end->exit_code != 0) throw program.failure(*end);
     run.has_ended = end.has_value();
-    // With {steps} it ends by itself, behind an evaluation as like as not.
     if (!record || end) record = attach::read_record(program.shim());
-    if (end || (record && record->is_whole && !has_steps_)) break;
+    if (end) break;
+    if (record && record->is_whole && whole_at == 0) whole_at = seconds();
+    // With {steps} it ends by itself, behind an evaluation as like as not.
+    if (whole_at > 0 && !has_steps_) {
+      const auto facts = program.facts();
+      if ((facts && facts->steps > steps_) || seconds() > whole_at + kFactsSeconds) break;
+    }
     if (seconds() > most_seconds_) throw program.failure("a run did not end in time");
   }
   run.seconds = seconds();

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/doctor/live/live.h"
 #include "ridge/doctor/read/read_trace.h"
@@ -147,7 +148,9 @@ StepShares step_shares(const doctor::Examination& examination) {
 std::optional<StepShares> recorded_shares(const attach::ProcessFacts& facts) {
   if (facts.trace_path.empty() || facts.spans_path.empty()) return std::nullopt;
   try {
-    doctor::LiveFacts seen{.torch_threads = facts.threads, .step_source = facts.step_source};
+    doctor::LiveFacts seen{.torch_threads = facts.threads,
+                           .short_products = short_product_speed(),
+                           .step_source = facts.step_source};
     if (!facts.loaders.empty()) {
       seen.batch = facts.loaders.front().batch;
       seen.loader_workers = facts.loaders.front().workers;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ridge/attach/samples/tree_samples.h"
+#include "ridge/base/clock.h"
 #include "ridge/proof/trial.h"
 
 namespace ridge {
@@ -15,6 +16,7 @@ namespace ridge {
 struct UsageCounters {
   /// Joules of the machine since the last call; nothing where they cannot be read.
   std::function<std::optional<double>()> joules;
+  std::function<int64_t()> now = now_ns;
   /// The program with all that descends from it; without processes where it is gone.
   std::function<attach::TreeSample()> sample;
 };
