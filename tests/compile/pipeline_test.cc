@@ -90,10 +90,18 @@ TEST(Pipeline, AFoldedSplatKeepsItsSite) {
 
 TEST(Pipeline, CastsGoAroundContractionsOnceAValue) {
   const auto twice = [](Value x) {
-    const Value pixels = reshape(x, {1, 2, 3, 1}), filter = reshape(x, {1, 1, 1, 6});
+    const Value pixels = reshape(x, {1, 2, 3, 1}), filter = reshape(x, {2, 1, 1, 3});
     return conv2d(pixels, filter) + conv2d(pixels, filter);
   };
+  const auto of_pixels = [](Value x) {
+    return conv2d(reshape(x, {1, 2, 3, 1}), reshape(x, {1, 1, 1, 6}));
+  };
+  const auto depthwise = [](Value x) {
+    return conv2d(reshape(x, {1, 2, 1, 3}), reshape(x, {2, 1, 1, 3}), {}, /*groups=*/3);
+  };
   for (const DType precision : {DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(ops_after(of_pixels, {.precision = precision}), "reshape reshape matmul reshape");
+    EXPECT_EQ(ops_after(depthwise, {.precision = precision}), "reshape reshape conv2d");
     EXPECT_EQ(ops_after(twice, {.precision = precision}),
               "reshape reshape cast cast conv2d cast add");
     EXPECT_EQ(ops_after(twice, {.precision = precision, .pins = {":conv2d"}}),

@@ -1,8 +1,9 @@
 // Lets contractions compute in 16 bits or in TF32, with the sum in f32.
 //
 // Where the device has the 16 bits in registers alone (the CPU), a matrix product rounds its
-// operands itself, while it packs them; other contractions get casts, as from torch.autocast, and
-// attention stays as it is: its kernels compute in f32 whatever they read.
+// operands itself, while it packs them; other contractions get casts, as from torch.autocast.
+// Attention and depthwise convolutions stay as they are: their kernels compute in f32 whatever they
+// read.
 //
 //   y = matmul(a, b) : f32   ->   y = matmul[round_to=bf16](a, b) : f32
 //   y = conv2d(a, b) : f32   ->   y = cast(conv2d(cast(a), cast(b)) : bf16) : f32
@@ -14,10 +15,10 @@
 //   y = matmul(a, b) : f32   ->   y = cast(matmul(cast(a), cast(b)) : bf16) : f32
 //   g = matmul(x, dy) : f32  ->   g = matmul[f32_result](cast(x), cast(dy)) : f32
 //
-// There a convolution that looks at one pixel at a time is the product that it is, whose weights
-// are read as they lie:
+// A convolution that looks at one pixel at a time is the product that it is, on either device:
 //
 //   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
+//   y = conv2d(x, w) : f32   ->   y = matmul[round_to=bf16](rows of x, w) : f32
 //
 // In TF32 all stay f32, and the device rounds what it multiplies:
 //
@@ -91,6 +92,7 @@ class CastPlacer {
         node.inputs[0].dtype() != DType::kF32)
       return false;
     if (is_attention(node) && (context_.options.tf32 || !stores_)) return false;
+    if (!context_.options.tf32 && !stores_ && is_depthwise(node)) return false;
     return !is_pinned(node);
   }
   bool is_pinned(const Node& node) const {
@@ -102,7 +104,7 @@ class CastPlacer {
   void lower(const Node& node) {
     if (context_.options.tf32)
       replace_op(node, in_tf32(*node.op));
-    else if (stores_ && looks_at_pixels(node))
+    else if (looks_at_pixels(node))
       make_product(node);
     else if (!node.is<MatMul>())
       add_casts(node, node.op);
@@ -141,6 +143,15 @@ class CastPlacer {
     rewrite_.replace(node, std::move(results));
   }
 
+  static bool is_depthwise(const Node& node) {
+    const auto has_one = [](int64_t groups, const Shape& w) { return groups > 1 && w[2] == 1; };
+    if (node.is<Conv2d>()) return has_one(node.op_as<Conv2d>().groups, node.inputs[1].shape());
+    if (node.is<Conv2dGradInput>())
+      return has_one(node.op_as<Conv2dGradInput>().groups, node.inputs[1].shape());
+    return node.is<Conv2dGradWeight>() &&
+           has_one(node.op_as<Conv2dGradWeight>().groups, node.outputs[0].shape);
+  }
+
   // True where windows are single pixels, and all of them are taken.
   static bool looks_at_pixels(const Node& node) {
     const auto is = [](const auto& op, const Shape& w) {
@@ -161,16 +172,18 @@ class CastPlacer {
     std::vector<Value> factors = rewrite_.mapped_inputs(node);
     for (Value& factor : factors) {
       const int64_t columns = factor.dim(-1);
-      factor = reshape(cast(factor, context_.options.precision),
-                       {factor.type().elements() / columns, columns});
+      if (stores_) factor = cast(factor, context_.options.precision);
+      factor = reshape(factor, {factor.type().elements() / columns, columns});
     }
     MatMul op;
     op.transpose_a = node.is<Conv2dGradWeight>();
     op.transpose_b = node.is<Conv2dGradInput>();
-    op.f32_result = becomes_state_[id(node)];
+    op.f32_result = stores_ && becomes_state_[id(node)];
+    if (!stores_) op.round_to = context_.options.precision;
     Node& low = rewrite_.to().add(
         std::make_shared<const MatMul>(std::move(op)), std::move(factors), node.site);
-    rewrite_.replace(node, {cast(reshape({&low, 0}, node.outputs[0].shape), DType::kF32)});
+    const Value result = reshape({&low, 0}, node.outputs[0].shape);
+    rewrite_.replace(node, {stores_ ? cast(result, DType::kF32) : result});
   }
 
   // The logsumexp is f32 even where the operands are of 16 bits.
