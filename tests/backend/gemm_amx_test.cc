@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -193,7 +194,8 @@ TEST_F(GemmAmx, GoesOnFromTheOldResult) {
   second.a.erase(second.a.begin(), second.a.begin() + 96 * all.s.lda);
   second.b.erase(second.b.begin(), second.b.begin() + 96 * all.s.ldb);
   std::vector<float> sums = product_of<BF16, float>(first);
-  gemm_amx(second.s, {}, second.a.data(), second.b.data(), sums.data(), true, nullptr);
+  std::vector<char> workspace(gemm_amx_workspace_bytes(second.s, {}, false));
+  gemm_amx(second.s, {}, second.a.data(), second.b.data(), sums.data(), true, workspace.data());
   EXPECT_TRUE(same_bits(sums, product_of<BF16, float>(all)));
   std::vector<BF16> narrow = all.c;
   EXPECT_THROW(gemm_amx(all.s, {}, all.a.data(), all.b.data(), narrow.data(), true, nullptr),
@@ -209,7 +211,8 @@ TEST_F(GemmAmx, BatchesAreTheirItems) {
       const auto a = random_values<float>(batch.count * s.m * s.k, random);
       const auto b = random_values<float>(batch.count * s.n * s.k, random);
       std::vector<float> got(static_cast<size_t>(batch.count * s.m * s.n)), expected = got;
-      std::vector<char> workspace(gemm_amx_workspace_bytes(s, batch, false));
+      std::vector<char> workspace(std::max(gemm_amx_workspace_bytes(s, batch, false),
+                                           gemm_amx_workspace_bytes(s, {}, false)));
       gemm_amx(s, batch, a.data(), b.data(), got.data(), false, workspace.data());
       for (int64_t i = 0; i < batch.count; ++i)
         gemm_amx(s,
@@ -260,7 +263,8 @@ void expect_no_touch_outside() {
                                    round & 8 ? 3 : 0);
     const GemmProblem<T> problem(s, random);
     Guarded<T> a(problem.a, round & 4), b(problem.b, round & 4), c(problem.c, round & 4);
-    gemm_amx(s, {}, a.data(), b.data(), c.data(), false, nullptr);
+    std::vector<char> workspace(gemm_amx_workspace_bytes(s, {}, false));
+    gemm_amx(s, {}, a.data(), b.data(), c.data(), false, workspace.data());
     ASSERT_TRUE(same_bits(c.values(), product_of(problem)));
   }
 }

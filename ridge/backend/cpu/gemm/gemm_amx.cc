@@ -44,9 +44,11 @@ int64_t piece_of(const GemmShape& shape, int64_t lanes) {
   return std::min(lanes, std::max(most, kFewestLanes));
 }
 
-// Whether both operands fit.
-bool is_near(const GemmShape& shape) {
-  return packed_elements(shape, shape.m) + packed_elements(shape, shape.n) <= kNearElements;
+// Whether a thread packs both operands of an item. A product that is alone is cut for several
+// threads sooner.
+bool is_near(const GemmShape& shape, const GemmBatch& batch) {
+  return packed_elements(shape, shape.m) + packed_elements(shape, shape.n) <=
+         (batch.count > 1 ? kNearElements : kNearElements / 8);
 }
 
 // Rows that a task has at most: as many as fit, or any where none would, so that op(A) is packed
@@ -283,7 +285,7 @@ void AmxProduct<In, Out>::run_near(int64_t item, const In* a, const In* b, Out* 
 template <typename In, typename Out>
 void AmxProduct<In, Out>::run(
     const In* a, const In* b, const BF16Bits* panels, Out* c, void* workspace) const {
-  if (panels == nullptr && is_near(shape_)) {
+  if (panels == nullptr && is_near(shape_, batch_)) {
     parallel_for(batch_.count, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         run_near(i, a + i * batch_.stride_a, b + i * batch_.stride_b, c + i * batch_.stride_c);
@@ -346,7 +348,8 @@ size_t gemm_amx_workspace_bytes(const GemmShape& shape, const GemmBatch& batch, 
   check_amx(shape, batch);
   int64_t elements = 0;
   if (is_deep(shape)) elements += packed_elements(shape, piece_of(shape, shape.m));
-  if (!has_panels && !is_near(shape)) elements += packed_elements(shape, piece_of(shape, shape.n));
+  if (!has_panels && !is_near(shape, batch))
+    elements += packed_elements(shape, piece_of(shape, shape.n));
   return elements == 0 ? 0 : static_cast<size_t>(elements) * sizeof(BF16) + 63;  // room to align
 }
 
