@@ -36,7 +36,10 @@ constexpr double kFineGrowth = 10;
 constexpr double kRounding = 0x1p-23;
 // Not all rounding is that of a sum: Adam's first corrections, 1 - 0.999^t in f32, move all updates
 // by 3e-5 of themselves. And sums in bf16 are rounded one way more often than the other.
-constexpr double kFineShare = 1e-4, kCoarseShare = 5e-3;
+constexpr double kFineBias = 1e-4, kCoarseBias = 5e-3;
+// One activation whose sign turned is in a deep network up to half a percent of one tensor's
+// gradient, in a first step, too, and of all tensors' median nothing.
+constexpr double kLeastMove = 1e-2;
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -198,7 +201,8 @@ ControlRuns controls_for(const ForeignBaseline& baseline, SemanticClass semantic
   controls.factor = is_coarse ? kCoarseFactor : kFineFactor;
   controls.growth = is_coarse ? 1 : kFineGrowth;
   controls.rounding = kRounding;
-  controls.least_share = is_coarse ? kCoarseShare : kFineShare;
+  controls.least_move = kLeastMove;
+  controls.least_bias = is_coarse ? kCoarseBias : kFineBias;
   return controls;
 }
 

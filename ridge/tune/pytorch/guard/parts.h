@@ -22,11 +22,12 @@ std::string extent_of(const ForeignRuns& candidates, std::string_view steps);
 /// Runs with a harmless change that show how far one of the same size moves a program, and how many
 /// times as far a candidate may move it.
 struct ControlRuns {
-  ForeignRuns runs;        ///< With the seed of ForeignBaseline::seeds[0].
-  double factor = 0;       ///< Allowed distance, in those of the controls.
-  double growth = 1;       ///< Allowed beyond that, from step to step.
-  double rounding = 0;     ///< Share of a parameter that its last place is.
-  double least_share = 0;  ///< Share of an update that is always allowed.
+  ForeignRuns runs;     ///< With the seed of ForeignBaseline::seeds[0].
+  double factor = 0;    ///< Allowed distance, in those of the controls.
+  double growth = 1;    ///< Allowed beyond that, from step to step.
+  double rounding = 0;  ///< Share of a parameter that its last place is.
+  /// Shares that are always allowed: of one tensor's update, and of all updates in the median.
+  double least_move = 0, least_bias = 0;
   bool is_coarse = false;
 
   double factor_in(size_t step) const {

@@ -258,7 +258,7 @@ class Comparison {
       const Distance distance = distance_of(a, b, place);
       const double norm = norm_of(a, place);
       const double size = place.kind.is_update ? a.sizes[place.step] : 0;
-      const double least = controls_.least_share * norm + kRoundings * controls_.rounding * size +
+      const double least = controls_.least_move * norm + kRoundings * controls_.rounding * size +
                            kOfOthers * factor * levels.rounding_of(i);
       const auto say = [&](double share) {
         return [&, share] {
@@ -277,7 +277,7 @@ class Comparison {
                  say(std::fabs(distance.norm)));
     }
     const double growth = levels.median_growth(before, after, place);
-    bias_.add(std::fabs(growth), factor * levels.bias() + controls_.least_share, [&] {
+    bias_.add(std::fabs(growth), factor * levels.bias() + controls_.least_bias, [&] {
       return fmt::format("the {}s of step {} are {} by {} in the median of all tensors",
                          place.kind.name,
                          place.step + 1,
