@@ -39,7 +39,8 @@ class ForeignReference {
   /// Judges what is left of a recipe when a kept change is taken out, against the program as it is.
   /// `semantic_class` is the highest class of the rest.
   GuardOutcome judge_rest(const ForeignRecipe& rest, SemanticClass semantic_class);
-  /// Runs that judge() makes of a change of the class, controls and such as are missing counted.
+  /// Runs that judge() makes of a change of the class that passes at once, controls and such as are
+  /// missing counted.
   int64_t runs_for(SemanticClass semantic_class) const;
 
  private:
