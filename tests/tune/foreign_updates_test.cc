@@ -205,8 +205,7 @@ TEST_F(ForeignUpdates, StepsOfOneSizeTurnWhereGradientsAreRounding) {
         for (double& x : of.update) x *= of.tensor == kBuffer ? 1.0 : 1.03;
       },
       kPrecise);
-  EXPECT_NE(longer.find(" are longer by 3 % in the median of all tensors"), std::string::npos)
-      << longer;
+  EXPECT_NE(longer.find(" by 3 % "), std::string::npos) << longer;
 }
 
 TEST_F(ForeignUpdates, OneLayerIsNamed) {
