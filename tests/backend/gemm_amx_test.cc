@@ -274,8 +274,8 @@ TEST_F(GemmAmx, TouchesNothingOutsideTheOperands) {
   expect_no_touch_outside<BF16>();
 }
 
-// What lies packed has the bits of what is packed at each call; `pack` is ops, which a backend
-// runs.
+// An operand that lies packed gives the bits of one that is packed at each call; `pack` is ops,
+// which a backend runs.
 TEST_F(GemmAmx, PackedOperandsGiveTheSameBits) {
   Random random(8);
   const auto backend = make_cpu_backend();

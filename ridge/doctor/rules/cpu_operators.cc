@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <span>
 #include <string_view>
 
 #include "ridge/doctor/trace/name_words.h"
@@ -21,9 +22,8 @@ constexpr std::string_view kProducts[] = {"aten::mm",
                                           "aten::_scaled_dot_product_flash_attention_for_cpu"};
 constexpr std::string_view kConvolutions[] = {"aten::convolution", "aten::convolution_backward"};
 
-template <size_t N>
-bool is_one_of(std::string_view name, const std::string_view (&names)[N]) {
-  return std::ranges::find(names, name) != std::end(names);
+bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
 }
 
 const Details* details_of(const Trace& trace, size_t row) {
