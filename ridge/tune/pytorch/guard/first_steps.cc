@@ -26,8 +26,9 @@ constexpr double kSaysNothing = 0.05;
 // Rounding is amplified as often as the sizes of a change and of a control differ. In f32 a change
 // of the order of sums, as channels last and a compiler make it, moves a sum of thousands of
 // products by some ten units in the last place, where a control moves each parameter by one. In
-// bf16 a control moves all parameters by a whole unit, which is more than rounding does.
-constexpr double kFineFactor = 30, kCoarseFactor = 8;
+// bf16 a control moves all parameters by a whole unit, and what layers compute by half of one,
+// which is more than rounding does.
+constexpr double kFineFactor = 30, kCoarseFactor = 5;
 // A rounding turns the sign of an activation here and there, and a ReLU makes a thousand times as
 // much of that: in a second step that happens in one run of two, and the control may be the other
 // one. In bf16 there are so many that all runs have some.
