@@ -284,8 +284,9 @@ class Comparison {
       gradients_.back().push_back(controls_.factor_in(step) * levels.move(i));
   }
 
-  /// Of an update's or a gradient's norm, where controls differ by the share `shown`. What turns is
-  /// counted for itself: a control has a few of that, or none.
+  /// The share of an update's or a gradient's norm that is allowed where controls differ by the
+  /// share `shown`. Elements that turn are counted for themselves: a control has a few of them, or
+  /// none.
   double allowed_share(const Place& place,
                        const TensorUpdates& tensor,
                        size_t number,
