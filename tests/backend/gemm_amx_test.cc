@@ -34,18 +34,6 @@ class GemmAmx : public ::testing::Test {
   const int threads_ = num_threads();
 };
 
-GemmShape make_shape(int64_t m, int64_t n, int64_t k, int layout, int64_t padding = 0) {
-  const bool transpose_a = layout & 1, transpose_b = layout & 2;
-  return {m,
-          n,
-          k,
-          transpose_a,
-          transpose_b,
-          (transpose_a ? m : k) + padding,
-          (transpose_b ? k : n) + 2 * padding,
-          n + 3 * padding};
-}
-
 template <typename In, typename Out>
 std::vector<Out> product_of(const GemmProblem<In>& problem, std::vector<Out> c) {
   std::vector<char> workspace(gemm_amx_workspace_bytes(problem.s, {}, false));
@@ -115,7 +103,7 @@ TEST_F(GemmAmx, AddsUpTileByTile) {
   for (int round = 0; round < 36; ++round) {
     const int64_t m = random_size(random, 140), n = random_size(random, 140);
     const int64_t k = round % 8 == 0 ? 1057 : random_size(random, 140);
-    const GemmShape s = make_shape(m, n, k, round & 3, round % 3);
+    const GemmShape s = shape_with_layout(m, n, k, round & 3, round % 3);
     expect_definition<float, float>({s, random});
     expect_definition<BF16, BF16>({s, random});
     expect_definition<BF16, float>({s, random});
@@ -125,7 +113,7 @@ TEST_F(GemmAmx, AddsUpTileByTile) {
 // The products of large numbers by small ones, and numbers about the least normal one.
 TEST_F(GemmAmx, TakesSubnormalNumbersForZero) {
   Random random(2);
-  GemmProblem<float> problem(make_shape(20, 24, 40, 0), random);
+  GemmProblem<float> problem(shape_with_layout(20, 24, 40, 0), random);
   const float least = std::numeric_limits<float>::min();
   const float edges[] = {least,
                          -least,
@@ -145,10 +133,10 @@ TEST_F(GemmAmx, TakesSubnormalNumbersForZero) {
 
 TEST_F(GemmAmx, SameBitsForAnyThreadsAndAnyPart) {
   Random random(3);
-  for (const GemmShape& s : {make_shape(300, 600, 701, 0, 5),
-                             make_shape(128, 700, 1537, 1),
-                             make_shape(9, 1500, 900, 2),
-                             make_shape(700, 9, 513, 3, 1)}) {
+  for (const GemmShape& s : {shape_with_layout(300, 600, 701, 0, 5),
+                             shape_with_layout(128, 700, 1537, 1),
+                             shape_with_layout(9, 1500, 900, 2),
+                             shape_with_layout(700, 9, 513, 3, 1)}) {
     const GemmProblem<float> problem(s, random);
     set_num_threads(1);
     const std::vector<float> whole = product_of(problem);
@@ -171,10 +159,10 @@ TEST_F(GemmAmx, SameBitsForAnyThreadsAndAnyPart) {
   }
 }
 
-// So deep that rows and columns are packed piece by piece.
+// Rows and columns of a product as deep as this one are packed piece by piece.
 TEST_F(GemmAmx, PiecesAreTheirWhole) {
   Random random(4);
-  const GemmProblem<BF16> problem(make_shape(290, 300, 40'000, 2), random);
+  const GemmProblem<BF16> problem(shape_with_layout(290, 300, 40'000, 2), random);
   const std::vector<float> got = product_of<BF16, float>(problem);
   for (auto [i, j] : {std::pair<int64_t, int64_t>{0, 0},
                       {255, 255},
@@ -188,7 +176,7 @@ TEST_F(GemmAmx, PiecesAreTheirWhole) {
 
 TEST_F(GemmAmx, GoesOnFromTheOldResult) {
   Random random(9);
-  const GemmProblem<BF16> all(make_shape(40, 50, 192, 1), random);
+  const GemmProblem<BF16> all(shape_with_layout(40, 50, 192, 1), random);
   GemmProblem<BF16> first = all, second = all;
   first.s.k = second.s.k = 96;
   second.a.erase(second.a.begin(), second.a.begin() + 96 * all.s.lda);
@@ -205,7 +193,7 @@ TEST_F(GemmAmx, GoesOnFromTheOldResult) {
 TEST_F(GemmAmx, BatchesAreTheirItems) {
   Random random(5);
   for (const int64_t size : {40, 330}) {
-    const GemmShape s = make_shape(size, 65, size, 2);
+    const GemmShape s = shape_with_layout(size, 65, size, 2);
     for (const int64_t stride_b : {s.n * s.k, int64_t{0}}) {
       const GemmBatch batch{5, s.m * s.k, stride_b, s.m * s.n};
       const auto a = random_values<float>(batch.count * s.m * s.k, random);
@@ -229,7 +217,8 @@ TEST_F(GemmAmx, BatchesAreTheirItems) {
 
 TEST_F(GemmAmx, FinishesEachElementOnce) {
   Random random(6);
-  for (const GemmShape& s : {make_shape(50, 60, 70, 0), make_shape(300, 1000, 400, 0)}) {
+  for (const GemmShape& s :
+       {shape_with_layout(50, 60, 70, 0), shape_with_layout(300, 1000, 400, 0)}) {
     const GemmProblem<float> problem(s, random);
     std::vector<float> c(problem.c.size());
     std::vector<int> times(c.size());
@@ -256,11 +245,11 @@ template <typename T>
 void expect_no_touch_outside() {
   Random random(7);
   for (int round = 0; round < 64; ++round) {
-    const GemmShape s = make_shape(random_size(random, 80),
-                                   random_size(random, 80),
-                                   random_size(random, 80),
-                                   round & 3,
-                                   round & 8 ? 3 : 0);
+    const GemmShape s = shape_with_layout(random_size(random, 80),
+                                          random_size(random, 80),
+                                          random_size(random, 80),
+                                          round & 3,
+                                          round & 8 ? 3 : 0);
     const GemmProblem<T> problem(s, random);
     Guarded<T> a(problem.a, round & 4), b(problem.b, round & 4), c(problem.c, round & 4);
     std::vector<char> workspace(gemm_amx_workspace_bytes(s, {}, false));
@@ -280,10 +269,10 @@ TEST_F(GemmAmx, PackedOperandsGiveTheSameBits) {
   Random random(8);
   const auto backend = make_cpu_backend();
   for (int round = 0; round < 12; ++round) {
-    const GemmShape s = make_shape(random_size(random, 140),
-                                   random_size(random, 140),
-                                   round == 0 ? 3000 : random_size(random, 140),
-                                   round & 2);
+    const GemmShape s = shape_with_layout(random_size(random, 140),
+                                          random_size(random, 140),
+                                          round == 0 ? 3000 : random_size(random, 140),
+                                          round & 2);
     GemmProblem<float> problem(s, random);
     problem.b[0] = std::numeric_limits<float>::min() * 0.999f;
     Graph graph("pack");
@@ -304,7 +293,7 @@ TEST(GemmAmxAlone, NeedsTheTiles) {
   if (!has_isa(Isa::kAvx2)) return;
   const Isa before = isa();
   set_isa(Isa::kAvx2);
-  EXPECT_THROW(gemm_amx_workspace_bytes(make_shape(1, 1, 1, 0), {}, false), InternalError);
+  EXPECT_THROW(gemm_amx_workspace_bytes(shape_with_layout(1, 1, 1, 0), {}, false), InternalError);
   set_isa(before);
 }
 

@@ -35,16 +35,9 @@ class GemmPairs : public GemmBf16 {
 };
 
 GemmShape make_shape(int64_t m, int64_t n, int64_t k, int layout, int64_t padding = 0) {
-  const bool transpose_a = layout & 1, transpose_b = layout & 2;
-  return {m,
-          n,
-          k,
-          transpose_a,
-          transpose_b,
-          (transpose_a ? m : k) + padding,
-          (transpose_b ? k : n) + 2 * padding,
-          n + 3 * padding,
-          GemmProducts::kPairs};
+  GemmShape shape = shape_with_layout(m, n, k, layout, padding);
+  shape.products = GemmProducts::kPairs;
+  return shape;
 }
 
 /// Its operands as they are multiplied: rounded to bf16.

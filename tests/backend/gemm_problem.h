@@ -61,6 +61,21 @@ struct GemmProblem {
   }
 };
 
+/// Bit 0 of `layout` says that A is stored transposed, bit 1 that B is. Rows of A, B and C lie one,
+/// two and three times `padding` elements apart.
+inline GemmShape shape_with_layout(
+    int64_t m, int64_t n, int64_t k, int layout, int64_t padding = 0) {
+  const bool transpose_a = layout & 1, transpose_b = layout & 2;
+  return {m,
+          n,
+          k,
+          transpose_a,
+          transpose_b,
+          (transpose_a ? m : k) + padding,
+          (transpose_b ? k : n) + 2 * padding,
+          n + 3 * padding};
+}
+
 template <typename T>
 bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;

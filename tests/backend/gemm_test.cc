@@ -64,14 +64,7 @@ double sum_unit() {
 
 GemmShape make_shape(
     int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, int64_t padding = 0) {
-  return {m,
-          n,
-          k,
-          transpose_a,
-          transpose_b,
-          (transpose_a ? m : k) + padding,
-          (transpose_b ? k : n) + 2 * padding,
-          n + 3 * padding};
+  return shape_with_layout(m, n, k, (transpose_a ? 1 : 0) | (transpose_b ? 2 : 0), padding);
 }
 
 template <typename T>

@@ -243,7 +243,7 @@ Graph stored_in_bf16(Graph graph) {
   return graph;
 }
 
-// By the kernels of AVX2, which all machines have: other kernels for bf16 add up in another order,
+// The kernels are those of AVX2, which all machines have: others for bf16 add up in another order,
 // and a trajectory over these steps is one draw of what rounding does.
 class AutocastTable : public ::testing::TestWithParam<std::string> {
  protected:

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_amx_kernels.h"
 #include "ridge/backend/cpu/isa/peak/peak_kernels.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
@@ -57,8 +58,11 @@ double measure_fma_peak(DType dtype, int runs) {
     // vdpbf16ps has half the rate of f32 on some processors (Emerald Rapids), twice on others.
     const double of_pairs = std::max(of_f32, best_rate(avx512::dot_bf16, runs));
     constexpr int64_t kRoundsOfTiles = 15'000;  // of sixteen cycles an instruction
-    return has_amx() ? std::max(of_pairs, best_rate(avx512::dot_bf16_tiles, runs, kRoundsOfTiles))
-                     : of_pairs;
+    return has_amx()
+               ? std::max(of_pairs,
+                          best_rate(
+                              avx512::gemm_amx_kernels.multiply_in_registers, runs, kRoundsOfTiles))
+               : of_pairs;
   }
   check_internal(dtype == DType::kF64, "[peak] no fma loop for dtype {}", name_of(dtype));
   return best_rate(kernels().fma_f64, runs);

@@ -19,7 +19,7 @@ Rest rest_of_compiler(const PartShares& parts) {
   return parts.wait + *parts.update;
 }
 
-// In a 16-bit format products could cost nothing at the most, and all else moves half of the bytes.
+// At the most, products in a 16-bit format cost nothing, and all else moves half of the bytes.
 Rest rest_of_short_formats(const PartShares& parts) {
   if (!parts.operators || !parts.update) return std::nullopt;
   const double products = parts.operators->products;

@@ -69,7 +69,7 @@ TrainedRun ConfirmRuns::operator()(bool is_result, int64_t reseed) const {
     if (!record || end) record = attach::read_record(program.shim());
     if (end) break;
     if (record && record->is_whole && whole_at == 0) whole_at = seconds();
-    // With {steps} it ends by itself, behind an evaluation as like as not.
+    // A program with {steps} ends by itself, mostly behind an evaluation.
     if (whole_at > 0 && !has_steps_) {
       const auto facts = program.facts();
       if ((facts && facts->steps > steps_) || seconds() > whole_at + kFactsSeconds) break;

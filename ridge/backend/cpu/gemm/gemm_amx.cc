@@ -325,7 +325,7 @@ void check_amx(const GemmShape& shape, const GemmBatch& batch) {
   check_internal(has_amx(), "[gemm_amx] there is no AMX here");
 }
 
-// By ops: what pack() makes of op(B).
+// The ops that make of op(B) what pack() makes of it.
 Value pack_operand(Value b, const GemmShape& shape) {
   const int64_t depth = tiles_of(shape), panels = ceil_div(shape.n, kAmxLanes);
   const int64_t more_steps = depth * kAmxSteps - shape.k;

@@ -148,6 +148,35 @@ void pack(const GemmAmxPanel<typename S::In>& panel) {
   }
 }
 
+// Six tiles of sums, one chain each, by products of the two others.
+double multiply_in_registers(int64_t rounds, float* sink) {
+  constexpr double kFlops = 2.0 * 16 * 16 * 32;
+  alignas(64) float first[16 * 16] = {};
+  order_memory();
+  begin();
+  _tile_loadd(6, first, kRowBytes);
+  _tile_loadd(7, first, kRowBytes);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  for (int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_dpbf16ps(5, 6, 7);
+  }
+  _tile_stored(0, first, kRowBytes);
+  end();
+  order_memory();
+  *sink = first[0];
+  return 6 * kFlops * static_cast<double>(rounds);
+}
+
 }  // namespace
 
 namespace avx512 {
@@ -158,7 +187,8 @@ const GemmAmxKernels gemm_amx_kernels = {begin,
                                          pack<F32<true>, false>,
                                          pack<BF16, false>,
                                          pack<F32<true>, true>,
-                                         pack<BF16, true>};
+                                         pack<BF16, true>,
+                                         multiply_in_registers};
 }
 
 }  // namespace ridge::cpu

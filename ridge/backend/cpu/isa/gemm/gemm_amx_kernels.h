@@ -56,6 +56,9 @@ struct GemmAmxKernels {
   void (*pack_rows_bf16)(const GemmAmxPanel<BF16Bits>&);
   void (*pack_columns_f32)(const GemmAmxPanel<float>&);
   void (*pack_columns_bf16)(const GemmAmxPanel<BF16Bits>&);
+  // Multiplies tiles that stay in registers for so many rounds, to measure the peak; returns the
+  // FLOPs done. `sink` receives one value, so that the work cannot be dropped.
+  double (*multiply_in_registers)(int64_t rounds, float* sink);
 };
 
 namespace avx512 {

@@ -22,8 +22,6 @@ extern const PeakKernels peak_kernels;
 // Runs `rounds` rounds of vdpbf16ps, for machines that have it (two products and two sums a lane);
 // returns the FLOPs done, as fma_f32 does.
 double dot_bf16(int64_t rounds, float* sink);
-// The same by products of tiles, for machines that have_amx().
-double dot_bf16_tiles(int64_t rounds, float* sink);
 }  // namespace avx512
 
 }  // namespace ridge::cpu
