@@ -99,8 +99,10 @@ TensorUpdates updates_in(const JsonValue& object) {
   tensor.along = members.numbers("along", steps);
   tensor.gradients = members.numbers("gradients", steps);
   tensor.gradient_projections = members.numbers("gradient_projections", projections);
+  tensor.along_gradients = members.numbers("along_gradients", steps);
   check(tensor.updates.size() == tensor.sizes.size() &&
             tensor.along.size() == tensor.sizes.size() &&
+            tensor.along_gradients.size() == tensor.sizes.size() &&
             tensor.gradients.size() == tensor.sizes.size() &&
             tensor.update_projections.size() == tensor.gradient_projections.size() &&
             tensor.update_projections.size() == static_cast<size_t>(projections),

@@ -30,8 +30,9 @@ struct TensorUpdates {
   /// directions of random signs (their mean square is that of its norm, in the mean), and on the
   /// tensor before the step, whose length counts as one.
   std::vector<double> sizes{}, updates{}, update_projections{}, along{};
-  /// The gradient as the optimizer sees it.
-  std::vector<double> gradients{}, gradient_projections{};
+  /// The gradient as the optimizer sees it, and the update's projection on it: its length counts as
+  /// one.
+  std::vector<double> gradients{}, gradient_projections{}, along_gradients{};
 };
 
 struct RunRecord {

@@ -26,7 +26,7 @@ constexpr std::string_view kRecord =
 "output_squares": [], "output_projections": [], "parameters_hash": "ab", "outputs_hash": "",
 "updates": [{"name": "w", "elements": 6, "is_buffer": false, "sizes": [3, 2], "updates": [1, "nan"],
 "update_projections": [1, 2, 3, 4, 5, 6], "along": [0, 1], "gradients": [7, 8],
-"gradient_projections": [6, 5, 4, 3, 2, 1]}], "batch_hashes": ["a1 b2", "", "c3"],
+"gradient_projections": [6, 5, 4, 3, 2, 1], "along_gradients": [-1, -2]}], "batch_hashes": ["a1 b2", "", "c3"],
 "is_coarse": true, "trouble": ["a"]})";
 
 class Reader : public testing::Test {
@@ -101,6 +101,7 @@ TEST_F(Reader, BrokenOnesAreNotThere) {
       with("\"elements\": 6", "\"elements\": -6"),
       with("\"sizes\": [3, 2]", "\"sizes\": [3]"),
       with("\"along\": [0, 1]", "\"along\": []"),
+      with("[-1, -2]", "[-1]"),
       with("[6, 5, 4, 3, 2, 1]", "[6, 5, 4]"),
       with("\"a1 b2\", ", ""),
   };

@@ -1,8 +1,8 @@
 """How the first steps of a program move its tensors, and the data that its modules are called with.
 
 For each parameter and each step: the update as norm and as projections on three fixed directions and
-on the parameter itself, and its gradient, as norm and projections. A buffer, such as a running mean,
-has an update alone. Directions are random signs that follow from the tensor's place, so that two runs
+on the parameter itself, its gradient, as norm and projections, and how far the update leads along that
+gradient. A buffer, such as a running mean, has an update alone. Directions are random signs that follow from the tensor's place, so that two runs
 of a program project on the same. The bits of a batch are hashed in the order of its indices, however
 they lie in memory.
 """
@@ -47,6 +47,7 @@ class Tensor:
             "along": numbers("along", 1),
             "gradients": numbers("gradient", 1),
             "gradient_projections": numbers("gradient_projections", DIRECTIONS),
+            "along_gradients": numbers("along_gradient", 1),
         }
 
 
@@ -127,11 +128,14 @@ class Updates:
 
     def saw_update(self, tensor, before, parameter):
         row = tensor.rows.setdefault(self.step, {})
-        self.note_move(row, tensor, before, flattened(self.torch, parameter))
+        after = flattened(self.torch, parameter)
+        self.note_move(row, tensor, before, after)
         if parameter.grad is not None:
             gradient = flattened(self.torch, parameter.grad)
             sums = self.sums(tensor.index, gradient)
-            row["gradient"], row["gradient_projections"] = [sums[3] ** 0.5], sums[:3]
+            norm = sums[3] ** 0.5
+            row["gradient"], row["gradient_projections"] = [norm], sums[:3]
+            row["along_gradient"] = [move_along(before, after, gradient) / norm if norm else 0.0]
 
     def note_move(self, row, tensor, before, after):
         sums = self.sums(tensor.index, after, before)
@@ -188,6 +192,16 @@ class Updates:
     def records(self):
         steps = min(self.step, STEPS)
         return [tensor.record(steps) for tensor in self.tensors] if steps else []
+
+
+def move_along(before, after, direction):
+    """The product of a difference with `direction`, in f64."""
+    total = 0.0
+    for begin in range(0, after.numel(), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        move = after[part].double() - before[part].double()
+        total += (move * direction[part].double()).sum().item()
+    return total
 
 
 def plain(name):

@@ -10,6 +10,10 @@
 // element whose gradient is no more than rounding turns its step around, and a single one of them
 // is a third of the update of a tensor of 32 elements. So many may turn as the rounding of the
 // gradient, which controls show, makes turn; gradients themselves show what hides behind that.
+// Rounding to bf16 leaves nothing of some gradients, such as that of the keys' bias in an attention,
+// which is zero but for rounding. There the update is seen by how far it leads along its gradient:
+// elements without a gradient have no part in that, and a step that is left out, turned around or
+// of another size has.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,6 +56,7 @@ struct Distance {
   double move = 0;   ///< Norm of the difference.
   double along = 0;  ///< Its part along the tensor, times the root of the number of elements.
   double norm = 0;   ///< How much longer the run's own is.
+  double along_gradient = 0;  ///< Its part along the gradient of either.
 };
 
 struct Place {
@@ -72,9 +77,12 @@ Distance distance_of(const TensorUpdates& a, const TensorUpdates& b, const Place
   }
   Distance distance;
   distance.move = std::sqrt(squares / static_cast<double>(kDirections));
-  if (place.kind.is_update)
+  if (place.kind.is_update) {
     distance.along = std::fabs(b.along[place.step] - a.along[place.step]) *
                      std::sqrt(static_cast<double>(a.elements));
+    distance.along_gradient =
+        std::fabs(b.along_gradients[place.step] - a.along_gradients[place.step]);
+  }
   distance.norm = norm_of(b, place) - norm_of(a, place);
   return distance;
 }
@@ -133,7 +141,7 @@ double turned_share(double rounding, int64_t elements) {
 
 /// The distances of controls, of one tensor in one step, as shares of its norm.
 struct Level {
-  double move = 0, along = 0, norm = 0;
+  double move = 0, along = 0, norm = 0, along_gradient = 0;
 };
 
 /// The distances of controls, of all tensors in the steps so far.
@@ -146,7 +154,7 @@ class Levels {
   /// none.
   void take(size_t step) {
     const Place place{kind_, step};
-    std::vector<double> moves;
+    std::vector<double> moves, along_gradients;
     double squares = 0, elements = 0;
     bias_ = 0;
     for (const RunRecord& control : controls_.runs)
@@ -161,12 +169,16 @@ class Levels {
         levels_[i].move = std::max(levels_[i].move, distance.move / norm);
         levels_[i].along = std::max(levels_[i].along, distance.along / norm);
         levels_[i].norm = std::max(levels_[i].norm, std::fabs(distance.norm) / norm);
+        levels_[i].along_gradient =
+            std::max(levels_[i].along_gradient, distance.along_gradient / norm);
       }
       moves.push_back(levels_[i].move);
+      along_gradients.push_back(levels_[i].along_gradient);
       squares += norm * norm;
       elements += static_cast<double>(tensor.elements);
     }
     usual_ = moves.empty() ? 0 : median(moves);
+    usual_along_gradient_ = moves.empty() ? 0 : median(along_gradients);
     size_ = elements > 0 ? std::sqrt(squares / elements) : 0;
     set_bias_error();
   }
@@ -178,6 +190,9 @@ class Levels {
     const double share = move(tensor);
     const auto elements = static_cast<double>(baseline_.updates[tensor].elements);
     return std::max({levels_[tensor].norm, share / std::sqrt(elements), share * share / 2});
+  }
+  double along_gradient(size_t tensor) const {
+    return std::max(levels_[tensor].along_gradient, usual_along_gradient_);
   }
   /// Norm of what is rounding in a tensor of so many elements.
   double rounding_of(size_t tensor) const {
@@ -214,7 +229,7 @@ class Levels {
   const ControlRuns& controls_;
   const Kind& kind_;
   std::vector<Level> levels_;
-  double usual_ = 0, size_ = 0, bias_ = 0, bias_error_ = 0;
+  double usual_ = 0, usual_along_gradient_ = 0, size_ = 0, bias_ = 0, bias_error_ = 0;
 };
 
 /// The difference that lies farthest out in its own measure.
@@ -280,8 +295,16 @@ class Comparison {
     const RunRecord& first = baseline_.seeds[0];
     gradients_.emplace_back();
     if (!moves_by_equal_steps(first, step)) return;
-    for (size_t i = 0; i < first.updates.size(); ++i)
-      gradients_.back().push_back(controls_.factor_in(step) * levels.move(i));
+    for (size_t i = 0; i < first.updates.size(); ++i) {
+      const double norm = first.updates[i].gradients[step];
+      const double of_others = norm > 0 ? kOfOthers * levels.rounding_of(i) / norm
+                                        : std::numeric_limits<double>::infinity();
+      gradients_.back().push_back(controls_.factor_in(step) * (levels.move(i) + of_others));
+    }
+  }
+
+  bool moves_by_equal_steps_at(const Place& place, const TensorUpdates& tensor) const {
+    return place.kind.is_update && !tensor.is_buffer && !gradients_[place.step].empty();
   }
 
   /// The share of an update's or a gradient's norm that is allowed where controls differ by the
@@ -291,8 +314,7 @@ class Comparison {
                        const TensorUpdates& tensor,
                        size_t number,
                        double shown) const {
-    if (!place.kind.is_update || tensor.is_buffer || gradients_[place.step].empty())
-      return controls_.factor_in(place.step) * shown;
+    if (!moves_by_equal_steps_at(place, tensor)) return controls_.factor_in(place.step) * shown;
     const double gradient = gradients_[place.step][number];
     return std::max(shown, gradient) + turned_share(gradient, tensor.elements);
   }
@@ -322,6 +344,16 @@ class Comparison {
                           : what + " is no more zero";
         };
       };
+      if (controls_.is_coarse && moves_by_equal_steps_at(place, a)) {
+        // A gradient that may be rounding alone leads nowhere.
+        if (gradients_[place.step][i] < 1)
+          worst_.add(distance.along_gradient, factor * levels.along_gradient(i) * norm + least, [&] {
+            return fmt::format("{} leads {} of its norm less or more along its gradient",
+                               what,
+                               percent(distance.along_gradient / norm));
+          });
+        continue;
+      }
       const double allowed = allowed_share(place, a, i, levels.move(i)) * norm + least;
       const bool is_counted =
           place.step == 0 && place.kind.is_update && &before == baseline_.seeds.data();
