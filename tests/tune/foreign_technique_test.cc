@@ -99,6 +99,19 @@ TEST(ForeignTechnique, WhatExcludesAChangeGoesWithIt) {
   EXPECT_EQ(back.get("loader.cache"), "");
 }
 
+// Under an engine with faster kernels of 16 bits a trial is another one than it was without.
+TEST(ForeignTechnique, AutocastIsTriedAgainBesideACompiledModel) {
+  const ForeignProposal autocast{.technique = "model.autocast",
+                                 .knobs = {{"model.autocast", "bf16"}}};
+  const ForeignProposal threads{.technique = "threads", .knobs = {{"threads", "1"}}};
+  const ForeignRecipe none;
+  ForeignRecipe compiled;
+  compiled.set("model.compile", "ridge");
+  EXPECT_NE(trial_key(autocast, 3, compiled), trial_key(autocast, 3, none));
+  EXPECT_EQ(trial_key(threads, 4, compiled), trial_key(threads, 4, none));
+  EXPECT_NE(trial_key(threads, 4, none), trial_key(threads, 5, none));
+}
+
 TEST(ForeignTechnique, WhatTheUserSetsStays) {
   const ForeignMachine machine{.cpus = 2,
                                .allocators = {{"jemalloc", "/lib/jemalloc.so"}},

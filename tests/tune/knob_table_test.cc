@@ -46,10 +46,11 @@ TEST(KnobTable, RowsHaveTheirFieldsAndNoOthers) {
     const std::string type = row.at("type");
     for (const char* field : {"least", "most"}) EXPECT_EQ(row.contains(field), type == "number");
     EXPECT_EQ(row.contains("words"), type == "word");
-    for (const Json& other : row.value("excludes", Json::array())) {
-      EXPECT_NE(find_knob(other.get<std::string>()), nullptr) << other;
-      EXPECT_NE(other, key);
-    }
+    for (const char* field : {"excludes", "again_beside"})
+      for (const Json& other : row.value(field, Json::array())) {
+        EXPECT_NE(find_knob(other.get<std::string>()), nullptr) << other;
+        EXPECT_NE(other, key);
+      }
     if (row.contains("tried_with")) {
       EXPECT_NE(find_knob(row["tried_with"].get<std::string>()), nullptr);
     }

@@ -37,7 +37,8 @@ Knob read_knob(const JsonValue& row) {
             .semantic_class = named<SemanticClass>(row, "class"),
             .text = text_in(row, "text"),
             .part = named<ForeignPart>(row, "shortens"),
-            .excludes = list_in(row, "excludes")};
+            .excludes = list_in(row, "excludes"),
+            .again_beside = list_in(row, "again_beside")};
   if (knob.type == KnobType::kNumber) {
     knob.least = row.at("least", kTable).as_integer(kTable);
     knob.most = row.at("most", kTable).as_integer(kTable);

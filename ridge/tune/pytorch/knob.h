@@ -36,6 +36,7 @@ struct Knob {
   ForeignPart part = ForeignPart::kAll;                         ///< `shortens` in the table.
   std::vector<std::string> excludes{};  ///< Keys that no recipe has together with this one.
   std::string tried_with{};        ///< Key of the knob whose trials set this one, too; empty: none.
+  std::vector<std::string> again_beside{};  ///< Keys whose knobs change what this one gains.
   bool costs_first_steps = false;  ///< No step is timed while the knob waits to be applied.
   bool times_saves = false;        ///< Blocks have the steps that save, which are left out else.
 };

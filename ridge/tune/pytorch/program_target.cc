@@ -120,7 +120,7 @@ class ProgramTarget final : public Target {
       const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
       changes.push_back(
           {.technique = proposal.technique,
-           .key = fmt::format("{} {}", proposal.technique, id),
+           .key = trial_key(proposal, id, best),
            .text = is_refused ? "" : change_text(best, with_proposal(best, proposal)),
            .hypothesis = is_refused || gain.has_history
                              ? proposal.hypothesis

@@ -189,6 +189,16 @@ std::vector<ForeignProposal> foreign_proposals(
   return proposals;
 }
 
+std::string trial_key(const ForeignProposal& proposal, size_t id, const ForeignRecipe& best) {
+  std::string key = fmt::format("{} {}", proposal.technique, id);
+  const Knob* knob = find_knob(proposal.technique);
+  if (knob == nullptr) return key;
+  for (const std::string& other : knob->again_beside)
+    if (const std::string value = best.get(other); !value.empty())
+      key += fmt::format(" beside {} = {}", other, value);
+  return key;
+}
+
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal) {
   ForeignRecipe with = recipe;
   for (const auto& [key, value] : proposal.knobs) {

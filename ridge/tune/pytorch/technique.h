@@ -51,6 +51,10 @@ std::vector<ForeignProposal> foreign_proposals(
     const std::function<std::string(const std::string&)>& environment,
     std::span<const std::string> techniques = trial_order());
 
+/// Names the trial of proposal number `id` beside what `best` has. What a knob gains may depend on
+/// another one, by Knob::again_beside: where that was kept, the trial has another name than before.
+std::string trial_key(const ForeignProposal& proposal, size_t id, const ForeignRecipe& best);
+
 /// The recipe with the proposal over it; what excludes it is taken out.
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal);
 
