@@ -24,9 +24,9 @@ function(ridge_add_package program)
     LIBRARY DESTINATION lib COMPONENT runtime NAMELINK_COMPONENT development)
   install(FILES LICENSE DESTINATION share/doc/ridge COMPONENT runtime RENAME copyright)
   install(FILES ridge/ridge.h DESTINATION include/ridge COMPONENT development)
-  # The face of compiled ATen graphs is for the package of Python alone, which is built with the library.
+  # The faces of ATen's graphs and generator are for the package of Python alone, which is built with the library.
   install(DIRECTORY ridge/api DESTINATION include/ridge COMPONENT development FILES_MATCHING PATTERN *.h
-    PATTERN aten_program.h EXCLUDE)
+    PATTERN aten_*.h EXCLUDE)
 
   set(generated ${PROJECT_BINARY_DIR}/generated)
   get_target_property(soversion libridge SOVERSION)

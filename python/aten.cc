@@ -18,6 +18,7 @@
 #include "python/calls.h"
 #include "python/torch_tensors.h"
 #include "ridge/api/aten_program.h"
+#include "ridge/api/aten_random.h"
 #include "ridge/ridge.h"
 
 namespace ridge::python {
@@ -43,6 +44,14 @@ std::vector<std::pair<size_t, std::string>> refusals_of(std::string_view graph) 
   for (AtenRefusal& each : aten_refusals(graph))
     list.emplace_back(each.node, std::move(each.reason));
   return list;
+}
+
+// The state of a generator and the elements lie where Tensor.data_ptr() says. Draws are no runs of a
+// program: they are short, and so keep the lock of the interpreter.
+bool draw(uintptr_t state, size_t state_bytes, double p, uintptr_t elements, size_t count) {
+  return draw_bernoulli({reinterpret_cast<std::byte*>(state), state_bytes},
+                        p,
+                        {reinterpret_cast<uint8_t*>(elements), count});
 }
 
 // Number, shape and strides of an input that a run reads.
@@ -221,6 +230,7 @@ void add_aten_programs(nb::module_& package) {
       .def("plan", [](const BoundProgram& b) { return b.program.plan(); });
   package.def("use_torch", use_torch, "library"_a, "handles_of"_a, "tensors_of"_a);
   package.def("aten_refusals", refusals_of, "graph"_a);
+  package.def("draw_bernoulli", draw, "state"_a, "state_bytes"_a, "p"_a, "elements"_a, "count"_a);
   package.def("make_resident", prepare_memory, "address"_a, "bytes"_a);
   package.def("use_threads", use_threads, "count"_a);
 }

@@ -35,6 +35,7 @@ FUNCTIONS = {
     "ridge::Session::bind",
     "ridge::Session::run",
     "ridge::aten_refusals",
+    "ridge::draw_bernoulli",
     "ridge::AtenProgram::AtenProgram",
     "ridge::AtenProgram::~AtenProgram",
     "ridge::AtenProgram::operator=",

@@ -6,7 +6,7 @@
 What Ridge does not have stays PyTorch's; `explain` says what that is. Options, by
 `torch.compile(..., options={...})`: `freeze` (default True) packs the weights of inference once, until
 they change; `memory_limit` (default None) is the most bytes that a graph saves for its backward pass, besides
-its inputs: above it, values are computed again; `same_random` (default False) leaves random numbers to ATen,
+its inputs: above it, values are computed again; `same_random` (default False) draws the numbers that ATen draws,
 so that dropout is eager's. `empty_cache` gives memory back that waits to be used again.
 """
 

@@ -7,6 +7,8 @@ import itertools
 import torch
 from torch._decomp import core_aten_decompositions
 
+from .. import _ridge
+
 aten = torch.ops.aten
 _library = torch.library.Library("ridge", "DEF")
 _library.define(
@@ -99,6 +101,64 @@ def _bernoulli(self, p=0.5, *, generator=None):
         return NotImplemented
     ones = torch.ones(self.shape, dtype=torch.float32)
     return _masked(ones, 1 - p)[1].to(self.dtype)
+
+
+# Masks of ATen's own numbers: it draws a number of 53 bits an element, one after the other, at some 5 ns each. The
+# engine's kernel makes the same numbers out of the generator's state ten times as fast, and the rest of a dropout is
+# part of a program. Another thread that draws meanwhile would get the same numbers.
+_library.define(
+    "aten_bernoulli(SymInt[] size, float p, *, Device device) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded, torch.Tag.flexible_layout),
+)
+
+
+def draw_bernoulli(generator, size, p):
+    """A mask whose elements are True with the probability `p`, as Tensor.bernoulli_(p) draws them; None where the
+    generator's state is none that the engine knows."""
+    mask, state = torch.empty(size, dtype=torch.bool), generator.get_state()
+    if not _ridge.draw_bernoulli(state.data_ptr(), state.numel(), p, mask.data_ptr(), mask.numel()):
+        return None
+    generator.set_state(state)
+    return mask
+
+
+def _aten_bernoulli(size, p, *, device):
+    return draw_bernoulli(torch.default_generator, size, p)
+
+
+def _aten_bernoulli_meta(size, p, *, device):
+    return torch.empty(size, dtype=torch.bool, device=device)
+
+
+_library.impl("aten_bernoulli", _aten_bernoulli, "CompositeExplicitAutograd")
+torch.library.register_fake("ridge::aten_bernoulli", _aten_bernoulli_meta, lib=_library)
+
+
+@functools.cache
+def knows_generator():
+    """Whether the engine draws what this torch draws, numbers and state."""
+    ours, atens = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for count, p in ((1, 0.5), (623, 0.9), (700, 0.1)):
+        mask = draw_bernoulli(ours, (count,), p)
+        wanted = torch.empty(count, dtype=torch.bool).bernoulli_(p, generator=atens)
+        if mask is None or not torch.equal(mask, wanted) or not torch.equal(ours.get_state(), atens.get_state()):
+            return False
+    return True
+
+
+def _same_bernoulli(self, p=0.5, *, generator=None):
+    if generator is not None or not 0 <= p <= 1 or self.device.type != "cpu":
+        return NotImplemented
+    return torch.ops.ridge.aten_bernoulli(self.shape, float(p), device=_CPU).to(self.dtype)
+
+
+def _same_dropout(input, p, train=None):
+    if train is False:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    if p >= 1 or input.device.type != "cpu" or not input.is_floating_point():
+        return NotImplemented
+    mask = torch.ops.ridge.aten_bernoulli(input.shape, 1 - p, device=_CPU)
+    return input * mask * (1 / (1 - p)), mask
 
 
 # Without training there are no statistics of the batch: tensors without elements would be saved and read. In
@@ -211,7 +271,11 @@ def decompositions(same_random=False):
     table[aten.native_batch_norm_backward.default] = _batch_norm_backward
     if same_random:
         random = torch.Tag.nondeterministic_seeded
-        return {op: rule for op, rule in table.items() if random not in getattr(op, "tags", ())}
+        table = {op: rule for op, rule in table.items() if random not in getattr(op, "tags", ())}
+        if knows_generator():
+            table[aten.native_dropout.default] = _same_dropout
+            table[aten.bernoulli.p] = _same_bernoulli
+        return table
     table[aten.native_dropout.default] = _native_dropout
     table[aten.bernoulli.p] = _bernoulli
     return table

@@ -25,6 +25,9 @@ _IDLE = {
 }  # fmt: skip
 
 
+_DRAWS = ("ridge.seed", "ridge.aten_bernoulli")
+
+
 @dataclasses.dataclass
 class Part:
     """Nodes that become one program, the values that they take and those that others take from them."""
@@ -44,11 +47,11 @@ class Cut:
     written: dict  # a node that copies to an input -> that input, where a program writes over it instead
 
     def left(self):
-        """Nodes that stay ATen's, each with the reason. Seeds of dropout are drawn between programs by design."""
+        """Nodes that stay ATen's, each with the reason. What dropout draws is drawn between programs by design."""
         return {
             node: reason
             for node, reason in self.refusals.items()
-            if node not in self.written and operator_name(node.target) != "ridge.seed"
+            if node not in self.written and operator_name(node.target) not in _DRAWS
         }
 
 

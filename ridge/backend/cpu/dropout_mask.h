@@ -1,7 +1,7 @@
 // Which elements a dropout op keeps: a pure function of the op and of {seed, step, first sample}.
 #pragma once
 
-#include "ridge/backend/cpu/isa/random_kernels.h"
+#include "ridge/backend/cpu/isa/random/random_kernels.h"
 #include "ridge/graph/ops/random.h"
 
 namespace ridge::cpu {

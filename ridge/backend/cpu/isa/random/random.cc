@@ -1,6 +1,6 @@
 // Dropout: the mask is a pure function of the stream and the element's global index.
 #include "ridge/backend/cpu/isa/map.h"
-#include "ridge/backend/cpu/isa/random_kernels.h"
+#include "ridge/backend/cpu/isa/random/random_kernels.h"
 #include "ridge/base/philox.h"
 
 namespace ridge::cpu {
