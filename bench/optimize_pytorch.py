@@ -43,6 +43,7 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import pathlib  # noqa: E402
+import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
@@ -101,12 +102,15 @@ def fail(text):
 
 
 class Programs:
-    """Runs of the examples in `folder`, with all that they print kept."""
+    """Runs of the examples in `folder`, with all that they print kept. What one of them tried is a history for those
+    that follow, as on a user's machine; a program's own earlier ledger is none."""
 
     def __init__(self, folder, python):
         self.folder, self.python = folder, python
         self.logs = folder / "logs"
-        self.runs = gpu_runs.Runs(folder, self.logs, float("inf"), dict(os.environ))
+        self.state = folder / "state"
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
+        self.runs = gpu_runs.Runs(folder, self.logs, float("inf"), environment)
 
     def run_json(self, words, budget):
         """(What a verb of ridge says on stdout with --json, or None, and why it says nothing)"""
@@ -177,7 +181,8 @@ def knobs_of(recipe):
 def optimize(name, programs, options):
     """The claim, and what proving it again in fresh processes says."""
     command = programs.command(name)
-    out = programs.folder / name
+    out = programs.state / "ridge" / name
+    shutil.rmtree(out, ignore_errors=True)
     programs.runs.begin(name)
     begun = time.monotonic()
     found, problem = programs.run_json(

@@ -147,7 +147,7 @@ TEST(ForeignTechnique, CeilingIsOfThePartThatItChanges) {
   const ForeignProposal loading{.technique = "loader.cache", .part = ForeignPart::kLoading};
   const ForeignProposal computing{.technique = "matmul.tf32", .part = ForeignPart::kComputing};
   const ForeignProposal all{.technique = "threads", .part = ForeignPart::kAll};
-  EXPECT_NEAR(*ceiling_of(loading, {.wait = 0.75}), 4, 1e-9);
+  EXPECT_NEAR(*ceiling_of(loading, {.wait = 0.5}), 1 / (1 - 1.3 * 0.5), 1e-9);
   EXPECT_NEAR(*ceiling_of(computing, {.wait = 0.75}), 4.0 / 3, 1e-9);
   EXPECT_FALSE(ceiling_of(all, {.wait = 0.75}));
   EXPECT_LE(*ceiling_of(loading, {.wait = 1}), 100);
@@ -175,7 +175,7 @@ TEST(ForeignTechnique, CeilingIsOfTheOperatorsThatItChanges) {
   // The rest of forward and backward is three tenths, and half of that stays.
   EXPECT_NEAR(*ceiling("model.autocast", ForeignPart::kComputing), 1 / 0.45, 1e-9);
   EXPECT_NEAR(*ceiling("optimizer.compile", ForeignPart::kComputing), 1 / 0.8, 1e-9);
-  EXPECT_NEAR(*ceiling("loader.background", ForeignPart::kLoading), 1 / 0.9, 1e-9);
+  EXPECT_NEAR(*ceiling("loader.background", ForeignPart::kLoading), 1 / 0.87, 1e-9);
   EXPECT_NEAR(*ceiling("allocator.keep", ForeignPart::kAll), 1 / 0.9, 1e-9);
   EXPECT_NEAR(*ceiling("interop_threads", ForeignPart::kAll), 1, 1e-9);
   EXPECT_FALSE(ceiling("threads", ForeignPart::kAll));
@@ -275,20 +275,23 @@ TEST(ForeignForecast, IsTwiceAsWideWithoutHistory) {
   }
 }
 
-TEST(ForeignForecast, NineTrialsOfThisMachineAreAHistory) {
+// Student's t of three degrees of freedom is 1.6377 at 0.9.
+TEST(ForeignForecast, FourTrialsOfThisMachineAreAHistory) {
   SavedShares history;
   std::vector<double>& shares = history["threads"];
-  for (int i = 8; i >= 1; --i) shares.push_back(0.05 * i);
+  shares = {0.1, 0.2, 0.4};
   EXPECT_FALSE(forecast("threads", std::nullopt, history).has_history);
-  shares.push_back(0);
+  shares.push_back(0.3);
   const Forecast known = forecast("threads", std::nullopt, history);
   EXPECT_TRUE(known.has_history);
-  EXPECT_NEAR(known.gain.low, 1 / 1.01, 1e-9);  // the least and the most of nine
-  EXPECT_NEAR(known.gain.high, 1.01 / 0.6, 1e-9);
-  for (int i = 0; i < 10; ++i) shares.push_back(0.2);
-  shares.push_back(0.9);
-  EXPECT_NEAR(forecast("threads", std::nullopt, history).gain.high, 1.01 / 0.6, 1e-9);
-  EXPECT_NEAR(forecast("threads", 2, history).gain.high, 1.01 / 0.8, 1e-9);
+  const double half = 1.6377 * std::sqrt(0.05 / 3) * std::sqrt(1.25);
+  EXPECT_NEAR(known.gain.low, 1 / (1 - (0.25 - half)) / 1.01, 1e-4);
+  EXPECT_NEAR(known.gain.high, 1.01 / (1 - (0.25 + half)), 1e-4);
+  EXPECT_NEAR(forecast("threads", 1.2, history).gain.high, 1.01 / (1 - (0.25 + half) / 6), 1e-4);
+  shares.assign(4, 0.9);
+  EXPECT_NEAR(forecast("threads", 1.2, history).gain.high, 1.01 / (1 - 0.9 / 6), 1e-9);
+  for (int i = 0; i < 40; ++i) shares.push_back(1.0);
+  EXPECT_EQ(forecast("threads", 1.2, history).gain.high, 1.2);
 }
 
 }  // namespace

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <vector>
+#include <numeric>
+#include <span>
+
+#include "ridge/proof/statistics.h"
 
 namespace ridge {
 namespace {
 
-// The next value lies between the least and the most of n in (n - 1) / (n + 1) of all cases, which
-// is four of five for nine.
-constexpr size_t kEnoughTrials = 9;
+// The range of a next value follows from the mean and the deviation of those before it, as of
+// normal numbers. So few of them leave the deviation itself uncertain, and the range wider.
+constexpr size_t kEnoughTrials = 4;
+constexpr double kOutside = 0.1;  // at each end
 
 // A measured gain is itself off by this factor.
 constexpr double kMeasured = 1.01;
@@ -41,10 +45,15 @@ Shares elsewhere(std::string_view technique) {
 }
 
 // One more value lies between both in four cases of five.
-Shares usual(std::vector<double> shares) {
-  std::ranges::sort(shares);
-  const size_t outside = (shares.size() + 1) / 10;  // At each end, counted from 1.
-  return {"", shares[outside - 1], shares[shares.size() - outside]};
+Shares usual(std::span<const double> shares) {
+  const auto count = static_cast<double>(shares.size());
+  const double middle = std::accumulate(shares.begin(), shares.end(), 0.0) / count;
+  double squares = 0;
+  for (const double share : shares) squares += (share - middle) * (share - middle);
+  const double deviation = std::sqrt(squares / (count - 1));
+  const double half =
+      student_quantile(1 - kOutside, count - 1) * deviation * std::sqrt(1 + 1 / count);
+  return {"", middle - half, middle + half};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace {
 constexpr double kWorth = 1.02, kHope = 1.05;
 
 constexpr std::string_view kNoHistory =
-    "; its predicted range is a wide estimate, for this machine has tried it less than nine times";
+    "; its predicted range is a wide estimate, for this machine has tried it less than four times";
 
 // The examination after the proof has this share of the budget for itself; one that takes longer is
 // made where that much is left.
