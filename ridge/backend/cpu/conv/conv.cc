@@ -48,23 +48,32 @@ constexpr int64_t kCopyBytes = 64 << 10;
 
 // ---- patches times a matrix: the forward direction and the gradient of the input ----
 
-// Rows of patches times a matrix (depth, columns), a chunk of rows at a time.
+// Rows of patches times a matrix (depth, columns), a chunk of rows at a time. For tiles patches are
+// gathered where they are multiplied, as far as that goes: then all rows are one chunk, or as many
+// as a limit to the chunk's results allows.
 template <typename T, bool kTiles>
 class PatchProduct {
  public:
-  PatchProduct(PatchMatrix patches, int64_t columns, int64_t ldb, int64_t ldc)
-      : patches_(std::move(patches)),
-        chunk_(patches_.chunk_rows(kPatchBytes, sizeof(T))),
-        columns_(columns),
-        ldb_(ldb),
-        ldc_(ldc) {}
+  PatchProduct(PatchMatrix patches,
+               int64_t columns,
+               int64_t ldb,
+               int64_t ldc,
+               bool has_results_of_its_own = false)
+      : patches_(std::move(patches)), columns_(columns), ldb_(ldb), ldc_(ldc) {
+    gathers_ = kTiles && can_gather_tiles(shape(patches_.pixels()));
+    chunk_ = gathers_ ? patches_.pixels() : patches_.chunk_rows(kPatchBytes, sizeof(T));
+    const int64_t most = kPatchBytes / (columns * static_cast<int64_t>(sizeof(T)));
+    if (gathers_ && has_results_of_its_own) chunk_ = std::clamp<int64_t>(most, 1, chunk_);
+  }
 
   const PatchMatrix& patches() const { return patches_; }
   int64_t chunk() const { return chunk_; }
+  /// Elements of a chunk of patches.
+  int64_t row_elements() const { return gathers_ ? 0 : chunk_ * patches_.depth(); }
 
   size_t gemm_bytes() const { return Multiply<T, T, kTiles>::workspace_bytes(shape(chunk_)); }
 
-  // Rows [begin, end) of the product to c; `rows` holds a chunk of patches.
+  // Rows [begin, end) of the product to c; `rows` has room for row_elements().
   void multiply(const T* source,
                 const T* b,
                 int64_t begin,
@@ -73,6 +82,13 @@ class PatchProduct {
                 T* rows,
                 void* gemm_space,
                 const FinishBlock* finish = nullptr) const {
+    if constexpr (kTiles)
+      if (gathers_) {
+        const auto gather = [&](int64_t row, int64_t count, BF16* panels) {
+          gather_patch_tiles(patches_, source, begin + row, count, panels);
+        };
+        return gemm_amx_gathered(shape(end - begin), GatherTiles(gather), b, c, gemm_space, finish);
+      }
     gather_patches(patches_, source, begin, end, rows);
     Multiply<T, T, kTiles>::run(
         shape(end - begin), rows, b, c, /*accumulate=*/false, gemm_space, finish);
@@ -89,7 +105,8 @@ class PatchProduct {
   }
 
   PatchMatrix patches_;
-  int64_t chunk_, columns_, ldb_, ldc_;
+  int64_t chunk_ = 0, columns_, ldb_, ldc_;
+  bool gathers_ = false;
 };
 
 template <typename T, bool kTiles = false>
@@ -100,13 +117,13 @@ class ForwardConvolution {
 
   size_t workspace_bytes() const {
     Workspace space(nullptr);
-    space.take<T>(product_.chunk() * product_.patches().depth());
+    space.take<T>(product_.row_elements());
     return space.used() + product_.gemm_bytes();
   }
 
   void run(const T* x, const T* w, T* y, void* workspace, const FinishRange* finish) const {
     Workspace space(workspace);
-    T* rows = space.take<T>(product_.chunk() * product_.patches().depth());
+    T* rows = space.take<T>(product_.row_elements());
     void* gemm_space = space.take<char>(0);
     const int64_t pixels = product_.patches().pixels();
     for (int64_t group = 0; group < g_.groups; ++group)
@@ -225,7 +242,8 @@ class InputGradient {
     parts_.push_back({PatchProduct<T, kTiles>(std::move(patches),
                                               g_.group_in(),
                                               g_.group_in(),
-                                              is_dense() ? g_.channels : g_.group_in()),
+                                              is_dense() ? g_.channels : g_.group_in(),
+                                              !is_dense()),
                       {vertical.first, horizontal.first},
                       std::move(taps)});
   }
@@ -235,7 +253,7 @@ class InputGradient {
     for (const Part& part : parts_) {
       const int64_t depth = part.product.patches().depth();
       weights = std::max(weights, depth * g_.group_in());
-      rows = std::max(rows, depth * part.product.chunk());
+      rows = std::max(rows, part.product.row_elements());
       if (!is_dense()) results = std::max(results, part.product.chunk() * g_.group_in());
     }
     T* weight_space = space.take<T>(weights);

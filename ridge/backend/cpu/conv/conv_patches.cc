@@ -5,6 +5,7 @@
 
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/half_rows.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_amx_kernels.h"
 #include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
@@ -182,6 +183,81 @@ class PatchWriter {
   bool runs_on_;  // neighbouring offsets lie side by side in the source
 };
 
+// Rows of the matrix as rows of tiles, of which each 32 steps lie elsewhere.
+class TileWriter {
+ public:
+  TileWriter(const PatchMatrix& patches, const BF16* source)
+      : p_(patches),
+        source_(source),
+        line_(static_cast<int64_t>(patches.offsets[1].size()) * patches.channels),
+        runs_on_(patches.channels == patches.pitch && are_neighbours(patches.offsets[1])),
+        panel_((patches.depth() + kAmxSteps - 1) / kAmxSteps * kAmxTile) {}
+
+  // Rows [begin, begin + rows); those beyond, up to a whole panel, are zero.
+  void write(int64_t begin, int64_t rows, BF16Bits* panels) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      BF16Bits* const row = row_at(panels, i);
+      if (p_.channels % kAmxSteps == 0)
+        write_taps(begin + i, row);
+      else
+        write_mixed(begin + i, row);
+    }
+    for (int64_t i = rows; i % kAmxLanes != 0; ++i)
+      kernels().place_row(nullptr, panel_ / kAmxTile, row_at(panels, i));
+  }
+
+ private:
+  static constexpr int64_t kMostDepth = 8192;
+
+  static const GemmAmxKernels& kernels() { return avx512::gemm_amx_kernels; }
+  BF16Bits* row_at(BF16Bits* panels, int64_t row) const {
+    return panels + row / kAmxLanes * panel_ + row % kAmxLanes * kAmxSteps;
+  }
+  static const BF16Bits* bits(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
+
+  // A pixel whose taps have whole tiles of channels each.
+  void write_taps(int64_t pixel, BF16Bits* row) const {
+    const int64_t column = pixel % p_.grid[1] * p_.step[1], line = pixel / p_.grid[1];
+    const int64_t first_row = line / p_.grid[0] * p_.source[0];
+    const std::vector<int64_t>& across = p_.offsets[1];
+    const int64_t line_tiles = line_ / kAmxSteps, tap_tiles = p_.channels / kAmxSteps;
+    const bool is_whole =
+        runs_on_ && column + across.front() >= 0 && column + across.back() < p_.source[1];
+    for (const int64_t down : p_.offsets[0]) {
+      const int64_t y = line % p_.grid[0] * p_.step[0] + down;
+      const BF16* const from = source_ + (first_row + y) * p_.source[1] * p_.pitch;
+      if (y < 0 || y >= p_.source[0]) {
+        kernels().place_row(nullptr, line_tiles, row);
+      } else if (is_whole) {
+        kernels().place_row(bits(from + (column + across.front()) * p_.pitch), line_tiles, row);
+      } else {
+        BF16Bits* to = row;
+        for (const int64_t right : across) {
+          const int64_t x = column + right;
+          const bool is_inside = x >= 0 && x < p_.source[1];
+          kernels().place_row(is_inside ? bits(from + x * p_.pitch) : nullptr, tap_tiles, to);
+          to += tap_tiles * kAmxTile;
+        }
+      }
+      row += line_tiles * kAmxTile;
+    }
+  }
+
+  // A pixel whose taps begin and end within tiles: its steps lie side by side first.
+  void write_mixed(int64_t pixel, BF16Bits* row) const {
+    alignas(64) BF16 steps[kMostDepth];
+    PatchWriter<BF16, BF16>(p_, source_).write(pixel, pixel + 1, steps);
+    clear_run(steps + p_.depth(), panel_ / kAmxLanes - p_.depth());
+    kernels().place_row(bits(steps), panel_ / kAmxTile, row);
+  }
+
+  const PatchMatrix& p_;
+  const BF16* source_;
+  int64_t line_;   // elements of one vertical offset
+  bool runs_on_;   // neighbouring offsets lie side by side in the source
+  int64_t panel_;  // elements of 16 rows
+};
+
 }  // namespace
 
 ConvGeometry::ConvGeometry(
@@ -241,6 +317,11 @@ void gather_patches(const PatchMatrix& p, const T* source, const GemmRows& rows,
   if (rows.steps == p.depth()) return writer.write(rows.row, rows.row + rows.rows, to);
   for (int64_t i = 0; i < rows.rows; ++i)
     to = writer.write_part(rows.row + i, rows.step, rows.step + rows.steps, to);
+}
+
+void gather_patch_tiles(
+    const PatchMatrix& patches, const BF16* source, int64_t begin, int64_t rows, BF16* panels) {
+  TileWriter(patches, source).write(begin, rows, reinterpret_cast<BF16Bits*>(panels));
 }
 
 template <typename T>

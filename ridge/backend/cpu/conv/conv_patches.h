@@ -79,6 +79,11 @@ template <typename From, typename To>
 void gather_patches(
     const PatchMatrix& patches, const From* source, int64_t begin, int64_t end, To* to);
 
+/// Writes `rows` whole rows from `begin` on, on this thread, as panels of tiles
+/// (isa/gemm/gemm_amx_kernels.h). The depth is 8192 at most.
+void gather_patch_tiles(
+    const PatchMatrix& patches, const BF16* source, int64_t begin, int64_t rows, BF16* panels);
+
 /// Writes those elements of the matrix on this thread.
 template <typename T>
 void gather_patches(const PatchMatrix& patches, const T* source, const GemmRows& rows, T* to);

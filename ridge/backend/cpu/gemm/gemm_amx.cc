@@ -82,10 +82,11 @@ class AmxProduct {
   AmxProduct(const GemmShape& shape,
              const GemmBatch& batch,
              bool accumulate,
-             const FinishBlock* finish)
-      : shape_(shape), batch_(batch), accumulate_(accumulate), finish_(finish) {}
+             const FinishBlock* finish,
+             const GatherTiles* gather = nullptr)
+      : shape_(shape), batch_(batch), accumulate_(accumulate), finish_(finish), gather_(gather) {}
 
-  /// `panels` is op(B) where it is packed already, else null.
+  /// `panels` is op(B) where it is packed already, else null; `a` is null where it is gathered.
   void run(const In* a, const In* b, const BF16Bits* panels, Out* c, void* workspace) const;
 
  private:
@@ -101,6 +102,7 @@ class AmxProduct {
   void pack(const Lanes& from, Range lanes, Range panels, BF16Bits* to) const;
   template <bool kColumns>
   void pack_all(const Lanes& from, Range lanes, BF16Bits* to) const;
+  void pack_own_rows(const In* a, Range lanes, BF16Bits* to) const;
   void run_near(int64_t item, const In* a, const In* b, Out* c) const;
   // Packed op(B), the rows and columns of it that there are, and op(A), of which `packed` is null
   // where tasks pack their own rows.
@@ -122,6 +124,7 @@ class AmxProduct {
   const GemmBatch& batch_;
   bool accumulate_;
   const FinishBlock* finish_;
+  const GatherTiles* gather_;
 };
 
 // Panels of the lanes [lanes.begin, lanes.end), which begin at `to`. Lanes that lie side by side
@@ -152,6 +155,15 @@ void AmxProduct<In, Out>::pack_all(const Lanes& from, Range lanes, BF16Bits* to)
     pack<kColumns>(
         from, lanes, {begin * kPanelsOfPacking, std::min(panels, end * kPanelsOfPacking)}, to);
   });
+}
+
+// Rows of op(A) that the thread multiplies itself.
+template <typename In, typename Out>
+void AmxProduct<In, Out>::pack_own_rows(const In* a, Range lanes, BF16Bits* to) const {
+  if (gather_ != nullptr)
+    (*gather_)(lanes.begin, lanes.size(), reinterpret_cast<BF16*>(to));
+  else
+    pack<false>(rows_of(a), lanes, {0, ceil_div(lanes.size(), kAmxLanes)}, to);
 }
 
 // Sums over the depth into (rows, 32) floats.
@@ -255,7 +267,7 @@ void AmxProduct<In, Out>::run_task(const Piece& piece, Range rows, Range columns
     return run_rows(piece, piece.packed + rows.begin / kAmxLanes * panel(), rows, columns);
   alignas(64) BF16Bits packed[kNearElements];
   const Range lanes{piece.rows.begin + rows.begin, piece.rows.begin + rows.end};
-  pack<false>(rows_of(piece.a), lanes, {0, ceil_div(lanes.size(), kAmxLanes)}, packed);
+  pack_own_rows(piece.a, lanes, packed);
   run_rows(piece, packed, rows, columns);
 }
 
@@ -276,7 +288,7 @@ template <typename In, typename Out>
 void AmxProduct<In, Out>::run_near(int64_t item, const In* a, const In* b, Out* c) const {
   alignas(64) BF16Bits packed[kNearElements];
   BF16Bits* const columns = packed + packed_elements(shape_, shape_.m);
-  pack<false>(rows_of(a), {0, shape_.m}, {0, ceil_div(shape_.m, kAmxLanes)}, packed);
+  pack_own_rows(a, {0, shape_.m}, packed);
   pack<true>(columns_of(b), {0, shape_.n}, {0, ceil_div(shape_.n, kAmxLanes)}, columns);
   multiply({packed, columns, c, shape_.ldc, shape_.m, shape_.n});
   if (finish_ != nullptr) (*finish_)({item, 0, shape_.m, 0, shape_.n});
@@ -365,6 +377,21 @@ void gemm_amx(const GemmShape& shape,
   check_amx(shape, batch);
   check_internal(!accumulate || std::is_same_v<Out, float>, "[gemm_amx] only f32 accumulates");
   AmxProduct<In, Out>(shape, batch, accumulate, finish).run(a, b, nullptr, c, workspace);
+}
+
+bool can_gather_tiles(const GemmShape& shape) { return !is_deep(shape); }
+
+void gemm_amx_gathered(const GemmShape& shape,
+                       GatherTiles gather,
+                       const BF16* b,
+                       BF16* c,
+                       void* workspace,
+                       const FinishBlock* finish) {
+  const GemmBatch one;
+  check_amx(shape, one);
+  check_internal(can_gather_tiles(shape), "[gemm_amx] a depth of {} is not gathered", shape.k);
+  AmxProduct<BF16, BF16>(shape, one, /*accumulate=*/false, finish, &gather)
+      .run(nullptr, b, nullptr, c, workspace);
 }
 
 template <typename In, typename Out>

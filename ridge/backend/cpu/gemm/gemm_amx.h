@@ -10,6 +10,7 @@
 
 #include "ridge/backend/cpu/gemm/gemm.h"
 #include "ridge/backend/host.h"
+#include "ridge/base/function_ref.h"
 
 namespace ridge::cpu {
 
@@ -32,6 +33,22 @@ void gemm_amx(const GemmShape& shape,
               bool accumulate,
               void* workspace,
               const FinishBlock* finish = nullptr);
+
+/// Writes `rows` rows of op(A) from `row` on, whole, as the panels of isa/gemm/gemm_amx_kernels.h,
+/// from any thread.
+using GatherTiles = FunctionRef<void(int64_t row, int64_t rows, BF16* panels)>;
+
+/// True where gemm_amx_gathered takes a shape: a depth of up to 8192.
+bool can_gather_tiles(const GemmShape& shape);
+
+/// gemm_amx of a single item, for an op(A) that lies nowhere: its rows are gathered where they are
+/// multiplied.
+void gemm_amx_gathered(const GemmShape& shape,
+                       GatherTiles gather,
+                       const BF16* b,
+                       BF16* c,
+                       void* workspace,
+                       const FinishBlock* finish = nullptr);
 
 /// gemm_amx of a single item, whose op(B) was packed by amx_operand(). `panels` is 64-byte aligned.
 template <typename In, typename Out>

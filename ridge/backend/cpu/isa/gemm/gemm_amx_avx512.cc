@@ -148,6 +148,15 @@ void pack(const GemmAmxPanel<typename S::In>& panel) {
   }
 }
 
+void place_row(const BF16Bits* from, int64_t tiles, BF16Bits* row) {
+  if (from == nullptr)
+    for (int64_t i = 0; i < tiles; ++i)
+      _mm512_storeu_si512(row + i * kAmxTile, _mm512_setzero_si512());
+  else
+    for (int64_t i = 0; i < tiles; ++i)
+      _mm512_storeu_si512(row + i * kAmxTile, _mm512_loadu_si512(from + i * kAmxSteps));
+}
+
 // Six tiles of sums, one chain each, by products of the two others.
 double multiply_in_registers(int64_t rounds, float* sink) {
   constexpr double kFlops = 2.0 * 16 * 16 * 32;
@@ -188,6 +197,7 @@ const GemmAmxKernels gemm_amx_kernels = {begin,
                                          pack<BF16, false>,
                                          pack<F32<true>, true>,
                                          pack<BF16, true>,
+                                         place_row,
                                          multiply_in_registers};
 }
 

@@ -56,6 +56,9 @@ struct GemmAmxKernels {
   void (*pack_rows_bf16)(const GemmAmxPanel<BF16Bits>&);
   void (*pack_columns_f32)(const GemmAmxPanel<float>&);
   void (*pack_columns_bf16)(const GemmAmxPanel<BF16Bits>&);
+  // Copies `tiles` times 32 steps of one row, which lie side by side, into that row of so many
+  // tiles; zeros where `from` is null.
+  void (*place_row)(const BF16Bits* from, int64_t tiles, BF16Bits* row);
   // Multiplies tiles that stay in registers for so many rounds, to measure the peak; returns the
   // FLOPs done. `sink` receives one value, so that the work cannot be dropped.
   double (*multiply_in_registers)(int64_t rounds, float* sink);
