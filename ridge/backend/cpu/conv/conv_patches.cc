@@ -213,7 +213,7 @@ class TileWriter {
   BF16Bits* row_at(BF16Bits* panels, int64_t row) const {
     return panels + row / kAmxLanes * panel_ + row % kAmxLanes * kAmxSteps;
   }
-  static const BF16Bits* bits(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
+  static const BF16Bits* bits_at(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
 
   // A pixel whose taps have whole tiles of channels each.
   void write_taps(int64_t pixel, BF16Bits* row) const {
@@ -229,13 +229,13 @@ class TileWriter {
       if (y < 0 || y >= p_.source[0]) {
         kernels().place_row(nullptr, line_tiles, row);
       } else if (is_whole) {
-        kernels().place_row(bits(from + (column + across.front()) * p_.pitch), line_tiles, row);
+        kernels().place_row(bits_at(from + (column + across.front()) * p_.pitch), line_tiles, row);
       } else {
         BF16Bits* to = row;
         for (const int64_t right : across) {
           const int64_t x = column + right;
           const bool is_inside = x >= 0 && x < p_.source[1];
-          kernels().place_row(is_inside ? bits(from + x * p_.pitch) : nullptr, tap_tiles, to);
+          kernels().place_row(is_inside ? bits_at(from + x * p_.pitch) : nullptr, tap_tiles, to);
           to += tap_tiles * kAmxTile;
         }
       }
@@ -245,10 +245,10 @@ class TileWriter {
 
   // A pixel whose taps begin and end within tiles: its steps lie side by side first.
   void write_mixed(int64_t pixel, BF16Bits* row) const {
-    alignas(64) BF16 steps[kMostDepth];
-    PatchWriter<BF16, BF16>(p_, source_).write(pixel, pixel + 1, steps);
-    clear_run(steps + p_.depth(), panel_ / kAmxLanes - p_.depth());
-    kernels().place_row(bits(steps), panel_ / kAmxTile, row);
+    alignas(64) BF16Bits bits[kMostDepth];  // an array of BF16 would be zero first
+    PatchWriter<BF16, BF16>(p_, source_).write(pixel, pixel + 1, reinterpret_cast<BF16*>(bits));
+    clear_run(bits + p_.depth(), panel_ / kAmxLanes - p_.depth());
+    kernels().place_row(bits, panel_ / kAmxTile, row);
   }
 
   const PatchMatrix& p_;
