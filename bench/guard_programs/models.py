@@ -213,7 +213,7 @@ PROGRAMS = {
     "resnet": (Resnet, pictures(16), sgd, nn.CrossEntropyLoss, None),
     "mlp": (Mlp, rows, adamw, nn.CrossEntropyLoss, None),
     "gpt": (Gpt, texts, adamw, nn.CrossEntropyLoss, None),
-    "lstm": (Lstm, texts, adam, nn.CrossEntropyLoss, 0.2),
+    "lstm": (Lstm, texts, adam, nn.CrossEntropyLoss, 0.05),
     "recommender": (Recommender, ratings, adamw, nn.MSELoss, None),
     "vit": (Vit, pictures(16), adamw, nn.CrossEntropyLoss, None),
     "unet": (Unet, copies, adam, nn.MSELoss, None),

@@ -4,6 +4,7 @@
 #include "ridge/graph/ops/attention.h"
 
 #include <limits>
+#include <utility>
 
 #include "ridge/backend/cpu/attention/attention_operands.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
@@ -48,6 +49,7 @@ class BlockedAttention {
     Sum* queries[kPanels];        // (D, kAttentionLanes)
     Sum* results[kPanels];        // (E, kAttentionLanes)
     AttentionPanel<Sum>* panels;  // (kPanels)
+    bool* has_results;            // (kPanels): a block of keys was added
     Sum *rows, *keys, *values;    // rows in f32, where T is 16-bit
     Sum* bias;                    // (kKeys, kAttentionLanes), where there is one
     Sum* bias_rows;               // (kAttentionLanes, kKeys), where T is 16-bit besides
@@ -76,6 +78,7 @@ class BlockedAttention {
     for (auto& each : slot.queries) each = space.take<Sum>(l_.depth * kAttentionLanes);
     for (auto& each : slot.results) each = space.take<Sum>(l_.width * kAttentionLanes);
     slot.panels = space.take<AttentionPanel<Sum>>(kPanels);
+    slot.has_results = space.take<bool>(kPanels);
     slot.rows = halves(kAttentionLanes * padded(std::max(l_.depth, l_.width)));
     slot.keys = halves(kKeys * padded(l_.depth));
     slot.values = halves(kKeys * padded(l_.width));
@@ -125,6 +128,7 @@ class BlockedAttention {
     std::fill_n(state.max, kAttentionLanes, -std::numeric_limits<Sum>::infinity());
     std::fill_n(state.sum, kAttentionLanes, Sum(0));
     std::fill_n(state.has_key, kAttentionLanes, s_.mask_input == 0);
+    task.slot.has_results[panel] = false;
   }
 
   // Adds a block of keys to what a panel has seen.
@@ -136,7 +140,7 @@ class BlockedAttention {
     const Slot& slot = task.slot;
     const int64_t query = task.query(panel), queries = queries_of(task, panel);
     const int64_t keys = std::min(kKeys, s_.end_of_keys(query + queries) - key);
-    if (keys <= 0) return;
+    if (keys <= 0 || s_.forbids(task.args, task.head, query, queries, key, keys)) return;
     const auto& kernels = attention_kernels(Sum{});
     AttentionProduct<Sum> product{.a = key_rows.first,
                                   .a_row = key_rows.stride,
@@ -168,7 +172,9 @@ class BlockedAttention {
     product.c = slot.results[panel];
     product.rows = l_.width;
     product.depth = keys;
-    product.result = key == 0 ? AttentionProduct<Sum>::kScale : AttentionProduct<Sum>::kRescale;
+    product.result = std::exchange(slot.has_results[panel], true)
+                         ? AttentionProduct<Sum>::kRescale
+                         : AttentionProduct<Sum>::kScale;
     product.scale = Sum(1);
     product.factors = slot.panels[panel].shrink;
     kernels.multiply(product);
@@ -190,6 +196,7 @@ class BlockedAttention {
   void end_panel(const Task& task, int64_t panel) const {
     const int64_t query = task.query(panel), queries = queries_of(task, panel);
     Sum* results = task.slot.results[panel];
+    if (!task.slot.has_results[panel]) std::fill_n(results, l_.width * kAttentionLanes, Sum(0));
     alignas(64) Sum logsumexp[kAttentionLanes];
     attention_kernels(Sum{}).finish(task.slot.panels[panel], results, l_.width, logsumexp);
     const HeadRows<T> y(static_cast<T*>(task.args.outputs[0]), l_.y, l_.heads, task.head);

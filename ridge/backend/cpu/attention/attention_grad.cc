@@ -185,6 +185,7 @@ class BlockedAttentionGrad {
     end = std::min(end, s_.end_of_keys(query + block.queries));
     for (int64_t key = begin; key < end; key += kKeys) {
       const int64_t count = std::min(kKeys, end - key);
+      if (s_.forbids(task.args, task.head, query, block.queries, key, count)) continue;
       Keys keys{.first = key,
                 .k = wide_rows<T>(input(task, 1, l_.k).from(key), count, l_.depth, false, slot.k),
                 .v = wide_rows<T>(input(task, 2, l_.v).from(key), count, l_.width, false, slot.v),

@@ -61,6 +61,23 @@ struct AttentionShape {
            key;
   }
 
+  /// Whether a mask of bool forbids all of some keys to all of some queries: what they would add is
+  /// zero.
+  bool forbids(const KernelArgs& args,
+               int64_t head,
+               int64_t query,
+               int64_t queries,
+               int64_t key,
+               int64_t keys) const {
+    if (mask_input == 0) return false;
+    const auto* row =
+        static_cast<const uint8_t*>(args.inputs[mask_input]) + mask_offset(head, query, key);
+    const int64_t rows = mask_query == 0 ? 1 : queries;
+    for (int64_t i = 0; i < rows; ++i, row += mask_query)
+      if (std::any_of(row, row + keys, [](uint8_t may_see) { return may_see != 0; })) return false;
+    return true;
+  }
+
   /// The scores of `queries` queries from `query` on against `keys` keys from `key` on.
   template <typename Sum>
   AttentionScores<Sum> scores(const KernelArgs& args,

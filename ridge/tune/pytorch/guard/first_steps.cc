@@ -31,8 +31,9 @@ constexpr double kSaysNothing = 0.05;
 constexpr double kFineFactor = 30, kCoarseFactor = 5;
 // A rounding turns the sign of an activation here and there, and a ReLU makes a thousand times as
 // much of that: in a second step that happens in one run of two, and the control may be the other
-// one. In bf16 there are so many that all runs have some.
-constexpr double kFineGrowth = 10;
+// one. In bf16 there are so many that all runs have some, and a step adds its own to those of the
+// parameters that it begins with.
+constexpr double kFineGrowth = 10, kCoarseGrowth = 1.5;
 // The last place of a parameter or a loss, which are f32 at the finest.
 constexpr double kRounding = 0x1p-23;
 // Not all rounding is that of a sum: Adam's first corrections, 1 - 0.999^t in f32, move all updates
@@ -200,7 +201,7 @@ ControlRuns controls_for(const ForeignBaseline& baseline, SemanticClass semantic
   if (!controls.runs.empty()) controls.runs.push_back(baseline.again);
   controls.is_coarse = is_coarse;
   controls.factor = is_coarse ? kCoarseFactor : kFineFactor;
-  controls.growth = is_coarse ? 1 : kFineGrowth;
+  controls.growth = is_coarse ? kCoarseGrowth : kFineGrowth;
   controls.rounding = kRounding;
   controls.least_move = kLeastMove;
   controls.least_bias = is_coarse ? kCoarseBias : kFineBias;
