@@ -165,6 +165,33 @@ TEST(CpuAttentionGrad, QueriesWithoutAKeyHaveNoGradient) {
   }
 }
 
+// Blocks of keys that a mask forbids to a block of queries are left out, as those beyond a causal
+// mask are: all results have the bits of that.
+TEST(CpuAttentionGrad, AMaskOfTheLowerTriangleIsCausal) {
+  const int64_t length = 200, depth = 16;
+  std::vector<double> triangle;
+  for (int64_t i = 0; i < length * length; ++i) triangle.push_back(i % length <= i / length);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    NamedTensors results[2];
+    for (const bool causal : {false, true}) {
+      CaseBuilder b(dtype, 7);
+      const Shape shape{1, 2, length, depth};
+      const Value q = b.input(shape), k = b.input(shape), v = b.input(shape), dy = b.input(shape);
+      const Value mask = b.given({DType::kBool, {1, 1, length, length}}, triangle);
+      AttentionOptions options;
+      options.causal = causal;
+      if (!causal) options.mask = mask;
+      const Value y = attention(q, k, v, options);
+      const Value ends[] = {y}, seeds[] = {dy}, wrt[] = {q, k, v};
+      std::vector<Value> outputs = vector_jacobian_product(ends, seeds, wrt);
+      outputs.push_back(y);
+      b.finish(outputs);
+      results[causal] = run_every_way(b);
+    }
+    EXPECT_EQ(bit_difference(results[0], results[1]), "") << name_of(dtype);
+  }
+}
+
 // A query that sees one key has its value, whatever the score: no gradient, not even a rounding
 // error of one, reaches q and k.
 TEST(CpuAttentionGrad, OneKeyMakesTheScoresGradientZero) {

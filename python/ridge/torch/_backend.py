@@ -13,7 +13,8 @@ from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 
 from ._compile import compile_graph, take_strides, tell_once
-from ._joint import read_clamped
+from ._attention import fuse_attention
+from ._joint import read_clamped, save_masks
 from ._operators import count_draws_anew, decompositions
 from ._recompute import partition
 
@@ -51,6 +52,7 @@ def _compile_inference(module, example_inputs, freeze):
 
 def _partition(joint, joint_inputs, memory_limit=None, **others):
     read_clamped(joint)
+    save_masks(joint)
     forward, backward = partition(joint, joint_inputs, memory_limit, **others)
     forward.meta[_FIXED] = others["num_fwd_outputs"]
     return forward, backward
@@ -93,6 +95,8 @@ def backend(
     limit = given["memory_limit"]
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ValueError(f"backend 'ridge': memory_limit is a number of bytes; got {limit!r}, expected 0 or more")
+    if torch.is_grad_enabled():
+        fuse_attention(module)
     return _compiler(bool(given["freeze"]), limit, bool(given["same_random"]))(module, example_inputs)
 
 

@@ -2,8 +2,22 @@
 """What is changed in the joint graph of forward and backward pass before it is cut."""
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
 
 aten = torch.ops.aten
+_ATTENTION = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+}
+
+
+def save_masks(joint):
+    """torch gives attention numbers for a mask of bool, and would save these for the backward pass. The engine reads
+    the mask itself: that is what is saved, and the numbers are made again, of which a program keeps nothing."""
+    for node in joint.graph.nodes:
+        mask = node.kwargs.get("attn_mask") if node.target in _ATTENTION else None
+        if isinstance(mask, torch.fx.Node) and mask.target is aten.where.self and "recompute" not in node.meta:
+            mask.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
 
 
 def read_clamped(joint):

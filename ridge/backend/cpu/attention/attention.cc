@@ -172,9 +172,8 @@ class BlockedAttention {
     product.c = slot.results[panel];
     product.rows = l_.width;
     product.depth = keys;
-    product.result = std::exchange(slot.has_results[panel], true)
-                         ? AttentionProduct<Sum>::kRescale
-                         : AttentionProduct<Sum>::kScale;
+    product.result = std::exchange(slot.has_results[panel], true) ? AttentionProduct<Sum>::kRescale
+                                                                  : AttentionProduct<Sum>::kScale;
     product.scale = Sum(1);
     product.factors = slot.panels[panel].shrink;
     kernels.multiply(product);

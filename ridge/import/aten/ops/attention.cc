@@ -2,14 +2,38 @@
 #include "ridge/graph/ops/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
+#include "ridge/graph/rewrite.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
 
 namespace ridge::aten {
 namespace {
+
+bool is_number(Value value, double number) {
+  while (value.node->is<Broadcast>()) value = value.node->inputs[0];
+  return splat_of(value) == number;
+}
+
+// torch makes numbers of a mask of bool, as models do themselves: 0 for a key that a query may see,
+// minus infinity for another one. The op takes it as it was, and differentiates that as a whole.
+Value without_numbers(Value mask) {
+  const Node& node = *mask.node;
+  if (node.is<Broadcast>() && node.inputs[0].node->is<Where>()) {
+    const Value before = without_numbers(node.inputs[0]);
+    return before == node.inputs[0] ? mask : broadcast(before, mask.shape());
+  }
+  if (!node.is<Where>()) return mask;
+  constexpr double kForbidden = -std::numeric_limits<double>::infinity();
+  const auto has = [&](double first, double second) {
+    return is_number(node.inputs[1], first) && is_number(node.inputs[2], second);
+  };
+  if (has(0, kForbidden)) return node.inputs[0];
+  return has(kForbidden, 0) ? logical_not(node.inputs[0]) : mask;
+}
 
 // The arguments dropout_p, is_causal, attn_mask and scale, from `first` on; a mask of floats is a
 // bias.
@@ -22,7 +46,7 @@ AttentionOptions options_of(const NodeContext& n, size_t first) {
     check(options.scale != 0.0, "its scale is 0");
   }
   if (!n.has(first + 2)) return options;
-  Value mask = n.value(first + 2);
+  Value mask = without_numbers(n.value(first + 2));
   check(mask.rank() <= 4, "its mask has {} dimensions", mask.rank());
   Shape shape(static_cast<size_t>(4 - mask.rank()), 1);
   shape.insert(shape.end(), mask.shape().begin(), mask.shape().end());
