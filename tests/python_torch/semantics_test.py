@@ -355,12 +355,14 @@ class Around(Case):
             y = nn.functional.dropout(x, p)
             return y, torch.native_dropout(y.exp(), p, True), torch.bernoulli(x, 0.25)
 
+        orders = {3: (0,), 7 * 313: (1, 0), 0: (0, 1), 2 * 3 * 4 * 5: (0, 3, 1, 2)}
         for dtype, shape, p in itertools.product(
-            (torch.float32, torch.bfloat16, torch.float64), ((3,), (7, 313), (0, 4)), (0.0, 0.1, 0.5)
+            (torch.float32, torch.bfloat16, torch.float64), ((3,), (7, 313), (0, 4), (2, 4, 5, 3)), (0.0, 0.1, 0.5)
         ):
             with self.subTest(dtype=dtype, shape=shape, p=p):
                 torch._dynamo.reset()
-                x = torch.linspace(-1, 1, math.prod(shape), dtype=dtype).reshape(shape)
+                count = math.prod(shape)
+                x = torch.linspace(-1, 1, count, dtype=dtype).reshape(shape).permute(orders[count])
                 torch.manual_seed(5)
                 torch.rand(int(p > 0.1))  # an odd number of words before
                 wanted, state = f(x, p), torch.get_rng_state()

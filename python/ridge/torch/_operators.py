@@ -103,35 +103,48 @@ def _bernoulli(self, p=0.5, *, generator=None):
     return _masked(ones, 1 - p)[1].to(self.dtype)
 
 
-# Masks of ATen's own numbers: it draws a number of 53 bits an element, one after the other, at some 5 ns each. The
-# engine's kernel makes the same numbers out of the generator's state ten times as fast, and the rest of a dropout is
-# part of a program. Another thread that draws meanwhile would get the same numbers.
+# Masks of ATen's own numbers: it draws a number of 53 bits an element, one after the other as they lie in memory, at
+# some 5 ns each. The engine's kernel makes the same numbers out of the generator's state five times as fast, and the
+# rest of a dropout is part of a program. Another thread that draws meanwhile would get the same numbers. `order` has
+# the axes from the outermost in memory to the innermost.
 _library.define(
-    "aten_bernoulli(SymInt[] size, float p, *, Device device) -> Tensor",
+    "aten_bernoulli(SymInt[] size, int[] order, float p, *, Device device) -> Tensor",
     tags=(torch.Tag.nondeterministic_seeded, torch.Tag.flexible_layout),
 )
 
 
-def draw_bernoulli(generator, size, p):
+def _empty_mask(size, order, device=None):
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return torch.empty([size[axis] for axis in order], dtype=torch.bool, device=device).permute(inverse)
+
+
+def draw_bernoulli(generator, size, order, p):
     """A mask whose elements are True with the probability `p`, as Tensor.bernoulli_(p) draws them; None where the
     generator's state is none that the engine knows."""
-    mask, state = torch.empty(size, dtype=torch.bool), generator.get_state()
+    mask, state = _empty_mask(size, order), generator.get_state()
     if not _ridge.draw_bernoulli(state.data_ptr(), state.numel(), p, mask.data_ptr(), mask.numel()):
         return None
     generator.set_state(state)
     return mask
 
 
-def _aten_bernoulli(size, p, *, device):
-    return draw_bernoulli(torch.default_generator, size, p)
+def _aten_bernoulli(size, order, p, *, device):
+    return draw_bernoulli(torch.default_generator, size, order, p)
 
 
-def _aten_bernoulli_meta(size, p, *, device):
-    return torch.empty(size, dtype=torch.bool, device=device)
+def _aten_bernoulli_meta(size, order, p, *, device):
+    return _empty_mask(size, order, device)
 
 
 _library.impl("aten_bernoulli", _aten_bernoulli, "CompositeExplicitAutograd")
 torch.library.register_fake("ridge::aten_bernoulli", _aten_bernoulli_meta, lib=_library)
+
+
+def _drawn_like(like, p):
+    """A mask that ATen would draw for a tensor like this one: it lies as empty_like() makes it lie."""
+    strides = torch.empty_like(like, device="meta").stride()
+    order = sorted(range(like.ndim), key=lambda axis: (-strides[axis], axis))
+    return torch.ops.ridge.aten_bernoulli(like.shape, order, float(p), device=_CPU)
 
 
 @functools.cache
@@ -139,7 +152,7 @@ def knows_generator():
     """Whether the engine draws what this torch draws, numbers and state."""
     ours, atens = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     for count, p in ((1, 0.5), (623, 0.9), (700, 0.1)):
-        mask = draw_bernoulli(ours, (count,), p)
+        mask = draw_bernoulli(ours, (count,), (0,), p)
         wanted = torch.empty(count, dtype=torch.bool).bernoulli_(p, generator=atens)
         if mask is None or not torch.equal(mask, wanted) or not torch.equal(ours.get_state(), atens.get_state()):
             return False
@@ -149,7 +162,9 @@ def knows_generator():
 def _same_bernoulli(self, p=0.5, *, generator=None):
     if generator is not None or not 0 <= p <= 1 or self.device.type != "cpu":
         return NotImplemented
-    return torch.ops.ridge.aten_bernoulli(self.shape, float(p), device=_CPU).to(self.dtype)
+    # The function makes a contiguous tensor, whatever it is given.
+    order = list(range(self.ndim))
+    return torch.ops.ridge.aten_bernoulli(self.shape, order, float(p), device=_CPU).to(self.dtype)
 
 
 def _same_dropout(input, p, train=None):
@@ -157,7 +172,7 @@ def _same_dropout(input, p, train=None):
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     if p >= 1 or input.device.type != "cpu" or not input.is_floating_point():
         return NotImplemented
-    mask = torch.ops.ridge.aten_bernoulli(input.shape, 1 - p, device=_CPU)
+    mask = _drawn_like(input, 1 - p)
     return input * mask * (1 / (1 - p)), mask
 
 
