@@ -9,6 +9,8 @@ each, in another order; a ratio is the time of the better of the two others over
 minima.
 
 Further jobs, each in processes of their own:
+  autocast  training under torch.autocast(bf16), pictures with their channels last for all; beside the three,
+            Ridge's steps in f32 in the same rounds, over which a second ratio stands
   memory    the peak of resident memory in three steps of training above what the process had before its
             first one, once compiled, eager and Ridge
   compile   seconds of the first step of training with empty caches: Dynamo and AOT tracing (PyTorch's
@@ -38,8 +40,9 @@ import torch
 
 from torch_models import MODELS
 
-JOBS = ("train", "infer", "memory", "compile", "calls")
+JOBS = ("train", "autocast", "infer", "memory", "compile", "calls")
 SIDES = ("eager", "inductor", "ridge")
+PLAIN = "ridge in f32"
 BATCHES = (1, 16)  # of inference
 STRETCH = 0.05  # least seconds of a side in a round
 REST = 0.05  # threads of OpenMP spin on for some 10 ms, on cores of whoever is next
@@ -65,13 +68,15 @@ def compiled(model, side):
 class Training:
     """Steps of one side; seconds of the last one without and with the optimizer."""
 
-    def __init__(self, name, model, data, side, optimizer=None):
+    def __init__(self, name, model, data, side, optimizer=None, autocast=False):
         self.run, self.data, self.loss = compiled(model, side), data, MODELS[name].loss
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.autocast = model, optimizer, autocast
 
     def step(self):
         start = time.perf_counter()
-        self.loss(self.run(**self.data)).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            loss = self.loss(self.run(**self.data))
+        loss.backward()
         passes = time.perf_counter()
         if self.optimizer is not None:
             self.optimizer.step()
@@ -123,8 +128,10 @@ def speed_row(times):
         part = row[key] = {}
         for word, of in (("median", statistics.median), ("least", min)):
             ms = {name: 1e3 * of(pair[which] for pair in pairs) for name, pairs in times.items()}
-            best = min(ms[name] for name in ms if name != "ridge")
+            best = min(ms[name] for name in ms if name in SIDES and name != "ridge")
             part[word] = {**ms, "ratio": best / ms["ridge"]}
+            if PLAIN in ms:
+                part[word]["over_f32"] = ms[PLAIN] / ms["ridge"]
     return row
 
 
@@ -132,6 +139,18 @@ def train(name, seconds):
     model, data = make(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     sides = {side: Training(name, model, data, side, optimizer) for side in SIDES}
+    return [{"batch": MODELS[name].batch, **speed_row(in_turn(sides, seconds))}]
+
+
+def autocast(name, seconds):
+    model, data = make(name)
+    data = {
+        key: value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value
+        for key, value in data.items()
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    sides = {side: Training(name, model, data, side, optimizer, autocast=True) for side in SIDES}
+    sides[PLAIN] = Training(name, model, data, "ridge", optimizer)
     return [{"batch": MODELS[name].batch, **speed_row(in_turn(sides, seconds))}]
 
 
@@ -322,12 +341,12 @@ def one(job, name, threads, seconds, side=None):
     elif name == "call":
         result = call_time()
     else:
-        result = {"train": train, "infer": infer, "calls": calls}[job](name, float(seconds))
+        result = {"train": train, "autocast": autocast, "infer": infer, "calls": calls}[job](name, float(seconds))
     print(json.dumps(result))
 
 
 def text_of(row):
-    head = f"{row['job']:8}{row['model']:16}{row['threads']:2}"
+    head = f"{row['job']:9}{row['model']:16}{row['threads']:2}"
     parts = [row, *(each for each in row.values() if isinstance(each, dict))]
     errors = [part["error"] for part in parts if "error" in part]
     if errors:
@@ -336,7 +355,9 @@ def text_of(row):
         median, least = row["all"]["median"], row["all"]["least"]
         ms = "  ".join(f"{side} {median[side]:8.2f} ({least[side]:8.2f})" for side in SIDES)
         graphs = row["graphs"]["median"]["ratio"], row["graphs"]["least"]["ratio"]
-        of = f"; of the graphs {graphs[0]:.2f} ({graphs[1]:.2f})" if row["job"] == "train" else ""
+        of = f"; of the graphs {graphs[0]:.2f} ({graphs[1]:.2f})" if row["job"] in ("train", "autocast") else ""
+        if "over_f32" in median:
+            of += f"; over f32 {median['over_f32']:.2f} ({least['over_f32']:.2f})"
         return f"{head} B={row['batch']:<3} {ms} ms  ratio {median['ratio']:.2f} ({least['ratio']:.2f}){of}"
     if row["job"] == "memory":
         eager, ridge = row["eager"], row["ridge"]
