@@ -37,6 +37,7 @@ struct Knob {
   std::vector<std::string> excludes{};  ///< Keys that no recipe has together with this one.
   std::string tried_with{};        ///< Key of the knob whose trials set this one, too; empty: none.
   bool costs_first_steps = false;  ///< No step is timed while the knob waits to be applied.
+  bool needs_own_start = false;    ///< No process may have imported packages before it acts.
   bool times_saves = false;        ///< Blocks have the steps that save, which are left out else.
 };
 
