@@ -191,10 +191,12 @@ TEST_F(GuardRunsTest, WithoutWhatItImportsAllStartAnew) {
   EXPECT_SAYS(notes(), "it steps elsewhere");
 }
 
-TEST_F(GuardRunsTest, RunsInACopyOfTheFolderAreForked) {
+TEST_F(GuardRunsTest, RunsInASandboxStartAnew) {
   consent_ = attach::Consent::kSandbox;
   begin("plain", imports());
   EXPECT_EQ(record(plain_and({{{}, 1, 0}})).size(), 3u);
+  EXPECT_EQ(runs_->forked(), 0);
+  EXPECT_SAYS(notes(), "sandbox");
   EXPECT_FALSE(fs::exists("runs")) << "it was written into the folder itself";
 }
 

@@ -83,6 +83,7 @@ class Parent:
             try:
                 os.close(reader)
                 end_with(parent)
+                self.state.drawn["random"] = random.getstate()  # a fork seeds it
                 self.import_later(wanted)
             except Exception as error:
                 os.write(writer, told(error).encode("utf-8", "replace"))

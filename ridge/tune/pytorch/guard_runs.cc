@@ -77,6 +77,7 @@ void GuardRuns::begin(const ProgramImports& imports,
   parent_recipe_ = waiting_asleep({});
   trust_ = Trust::kWanted;
   if (!imports.refusal.empty()) give_up(imports.refusal);
+  if (target_.consent == attach::Consent::kSandbox) give_up("each has a sandbox of its own");
 }
 
 void GuardRuns::give_up(const std::string& why) {
