@@ -132,7 +132,7 @@ void write_list(JsonWriter& json, std::string_view name, const std::vector<std::
   json.end_array();
 }
 
-/// What ridge_parent.py reads of a program that it is to fork.
+/// The file that tells ridge_parent.py of a program that it is to fork.
 std::string start_json(const ProgramRequest& request,
                        const ProgramRequest& parent,
                        const std::string& shim_folder) {

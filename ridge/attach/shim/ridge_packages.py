@@ -24,8 +24,9 @@ def words_of_process():
 
 def changes_of(before):
     """Variables of os.environ that are others than in `before`; None: gone."""
-    names = sorted(set(before) | set(os.environ))
-    return {name: os.environ.get(name) for name in names if os.environ.get(name) != before.get(name)}
+    now = dict(os.environ)
+    names = sorted(set(before) | set(now))
+    return {name: now.get(name) for name in names if now.get(name) != before.get(name)}
 
 
 def file_of(module):

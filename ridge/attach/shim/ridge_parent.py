@@ -268,7 +268,7 @@ def become_supervisor(start, descriptors):
 
 
 class State:
-    """What has to be as it is behind an import alone."""
+    """All that has to be as an import alone leaves it."""
 
     def __init__(self):
         self.drawn = {"random": random.getstate()}
@@ -401,10 +401,11 @@ class Hidden:
     def owners(self):
         """Modules in which the shim puts functions of its own."""
         names = [*self.of_torch, "random", "numpy.random"]
-        return [sys.modules[name] for name in names if isinstance(sys.modules.get(name), ModuleType)]
+        found = [sys.modules.get(name) for name in names]
+        return [module for module in found if isinstance(module, ModuleType)]
 
     def hand_on(self):
-        """What the shim has put into torch is what packages behind torch have imported from it."""
+        """Packages behind torch have imported from it what the shim has put there since."""
         replaced = {}
         for module, before in self.before.items():
             now = vars(module)

@@ -110,7 +110,7 @@ void GuardRuns::open_parent() {
   }
 }
 
-// What has ended is kept until no run is left that was forked: to end its supervisor ends them.
+// One that has ended is kept until no run is left that was forked: to end its supervisor ends them.
 void GuardRuns::look_at_parent() {
   if (trust_ == Trust::kNever || parent_ == nullptr) return;
   if (parent_->parent()->look() == WarmParent::State::kGone)

@@ -43,7 +43,7 @@ class ForeignProgram {
   const attach::Workplace& place() const { return *place_; }
   /// The gate that holds its steps; nullptr where `shim.gate` was not asked for.
   attach::StepGate* gate() { return gate_.get(); }
-  /// What forks others, where `shim.imports` was given; else nullptr.
+  /// The process that forks others, where `shim.imports` was given; else nullptr.
   attach::WarmParent* parent() { return parent_.get(); }
   bool is_forked() const { return is_forked_; }
   /// Facts of the process that steps; in a torchrun of rank 0. Nothing before there is one.
