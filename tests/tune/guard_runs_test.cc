@@ -237,10 +237,11 @@ TEST_F(GuardRunsTest, WhatKeepsALaterPackageOutLeavesTorch) {
   };
   for (const auto& [text, why] : cases) {
     package("behind", text + "from torch import save\n");
+    SCOPED_TRACE(why);
     notes_.clear();
     begin("plain", imports());
     record(plain_and({}));
-    EXPECT_EQ(runs_->forked(), 1) << why;
+    EXPECT_EQ(runs_->forked(), 1);
     EXPECT_SAYS(notes(), why);
     EXPECT_SAYS(notes(), "up to torch");
   }

@@ -282,9 +282,9 @@ class State:
             self.drawn["torch"] = state_of_torch()
 
     def check(self):
-        more = descriptors_of_process()
-        for number in sorted(set(more) - set(self.descriptors)):
-            raise Unfit("a package that it imports holds '%s'" % more[number])
+        for number, path in sorted(descriptors_of_process().items()):
+            if self.descriptors.get(number) != path:
+                raise Unfit("a package that it imports holds '%s'" % path)
         if random.getstate() != self.drawn["random"]:
             raise Unfit("a package that it imports draws random numbers")
         if "numpy" in self.drawn and state_of_numpy() != self.drawn["numpy"]:

@@ -50,7 +50,7 @@ def start():
         "folder": os.getcwd(),
         "path": sys.path,
         "shim": os.path.exists(SHIM + "/start.json") or os.path.exists(SHIM + "/loaded"),
-        "variables": hashlib.sha256(repr(variables()).encode()).hexdigest() + str(len(variables())),
+        "variables": [len(variables()), variables()],
         "hash": hash("Ridge"),
         "stdin": sys.stdin.read(),
         "descriptors": descriptors(),
@@ -83,10 +83,18 @@ def imports():
     }
 
 
+def text_of(fact):
+    """Long ones by their hash: a record takes short texts."""
+    text = repr(fact)
+    return text if len(text) <= 60 else hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def write(losses, trouble):
     record = {
         "rank": -1, "steps": len(losses), "is_whole": True, "source": "optimizer", "losses": losses,
-        "gradient_norms": losses, "parameters_hash": "%r" % losses, "trouble": trouble,
+        "gradient_norms": losses, "parameters_hash": text_of(losses), "trouble": trouble,
+        "output_counts": [], "output_sums": [], "output_squares": [], "output_projections": [],
+        "outputs_hash": "", "updates": [], "batch_hashes": [], "is_coarse": False,
     }
     path = "%s/record_%d.json" % (SHIM, os.getpid())
     with open(path + ".part", "w") as file:
@@ -112,7 +120,7 @@ def main():
         os.kill(parent_of(os.getppid()), signal.SIGKILL)
     differs = mode == "differs" and is_forked
     losses = [1.0 / (1 + step) + reseed + differs for step in range(16)]
-    write(losses, ["%s: %s" % pair for pair in {**began, **seen}.items()])
+    write(losses, ["%s: %s" % (name, text_of(fact)) for name, fact in {**began, **seen}.items()])
 
 
 main()
