@@ -98,6 +98,7 @@ bool GuardRuns::is_importing() const {
 
 void GuardRuns::open_parent() {
   trust_ = Trust::kUntried;
+  parent_begun_ns_ = now_ns();
   try {
     // It writes nothing but what a package prints, so no folder has to be kept from it. Recorded
     // runs have a fixed order of sets, which Python settles at its start.
@@ -111,12 +112,15 @@ void GuardRuns::open_parent() {
 }
 
 // One that has ended is kept until no run is left that was forked: to end its supervisor ends them.
-void GuardRuns::look_at_parent() {
+void GuardRuns::look_at_parent(double usual_seconds) {
   if (trust_ == Trust::kNever || parent_ == nullptr) return;
   if (parent_->parent()->look() == WarmParent::State::kGone)
     give_up(parent_->parent()->note());
   else if (parent_->program().wait(0))
     give_up("the process that should import them ended");
+  else if (is_importing() &&
+           static_cast<double>(now_ns() - parent_begun_ns_) * 1e-9 > kPatience * usual_seconds)
+    give_up("the process that should import them takes too long");
 }
 
 // A run that waits goes on when another ends, or the parent is there.
@@ -228,7 +232,7 @@ std::vector<attach::RunRecord> GuardRuns::record(const ForeignReference::Runs& r
     if (stop_requested()) throw TrialStopped("stopped within the guard");
     if (now_ns() > limits.until_ns)
       throw TrialStopped("what is left of the budget belongs to the proof");
-    look_at_parent();
+    look_at_parent(limits.usual_seconds);
     const auto is_free = [&] { return running.size() + (is_importing() ? 1 : 0) < at_once_; };
     while (!recording.waiting.empty() && is_free()) {
       const Way way = way_of(runs[recording.waiting.front()], recording);

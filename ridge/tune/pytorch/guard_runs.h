@@ -59,7 +59,7 @@ class GuardRuns {
 
   Way way_of(const ForeignRun& run, const Recording& recording) const;
   void start(Recording& recording, Way way);
-  void look_at_parent();
+  void look_at_parent(double usual_seconds);
   void open_parent();
   bool is_importing() const;
   void poll(Recording& recording, Run& run);
@@ -75,6 +75,7 @@ class GuardRuns {
   std::string imports_;
   Trust trust_ = Trust::kNever;
   std::unique_ptr<ForeignProgram> parent_;
+  int64_t parent_begun_ns_ = 0;
   ForeignRecipe parent_recipe_;  ///< The variables that it was started with.
   std::optional<attach::RunRecord> reference_, control_;
   std::vector<double> seconds_;  ///< Seconds of runs that were forked.
