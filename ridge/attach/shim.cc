@@ -33,9 +33,12 @@ ShimFolder::ShimFolder(const ShimOptions& options) : options_(options) {
     FileWriter file(path() + "/" + std::string(name));
     file.write(as_bytes(text));
   }
-  if (options.recipe.empty()) return;
-  FileWriter file(path() + "/recipe.json");
-  file.write(as_bytes(options.recipe));
+  for (const auto& [name, text] :
+       {std::pair{"/recipe.json", &options.recipe}, {"/imports.json", &options.imports}}) {
+    if (text->empty()) continue;
+    FileWriter file(path() + name);
+    file.write(as_bytes(*text));
+  }
 }
 
 std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const {
@@ -54,6 +57,7 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
   if (options_.probes) all.emplace_back("RIDGE_SHIM_PROBE", "1");
   if (options_.watches_batches) all.emplace_back("RIDGE_SHIM_BATCHES", "1");
   if (options_.watches_losses) all.emplace_back("RIDGE_SHIM_LOSSES", "1");
+  if (!options_.imports.empty()) all.emplace_back("RIDGE_SHIM_PARENT", "1");
   if (options_.gate) all.emplace_back("RIDGE_SHIM_GATE", "1");
   if (options_.record_steps > 0) {
     all.emplace_back("RIDGE_SHIM_RECORD_STEPS", fmt::format("{}", options_.record_steps));

@@ -10,6 +10,8 @@
 //                    "DataLoader.__init__", "torch.save", "gc.collect", "ridge profiling"
 //   trace_PID.json   what torch's profiler recorded of some steady steps, there when it is whole;
 //                    step N is "ProfilerStep#N" there and "Step#N" above
+//   imports_PID.json what the program had imported by its first step (ridge_imports.py), where it is
+//                    probed
 //   stacks_PID.json  two more such steps with the stacks of Python, whose times are inflated
 //
 // Spans and trace are apart because a profiler slows small operators down: the spans of all steps
@@ -49,6 +51,9 @@ struct ShimOptions {
   /// share of themselves, and at least by a unit in the last place (ridge_nudge.py); 0: they are
   /// not.
   double nudge = 0;
+  /// JSON of what a process imports and is then forked, in place of running the program
+  /// (ridge_parent.py): imports_PID.json of a run that probed. Empty: the program runs.
+  std::string imports{};
   bool gate = false;            ///< Steps are held and let go through step_gate.h (ridge_gate.py).
   bool watches_losses = false;  ///< Losses without gradients are kept (ridge_losses.py).
   /// Some batches are inspected as they are made (ridge_batches.py).

@@ -1,9 +1,7 @@
 #include "ridge/attach/step_gate.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
@@ -12,13 +10,13 @@
 #include <limits>
 #include <span>
 
+#include "ridge/attach/folders/folder_socket.h"
 #include "ridge/base/error.h"
 #include "ridge/io/json.h"
 
 namespace ridge::attach {
 namespace {
 
-constexpr int kBacklog = 64;
 constexpr size_t kMostBytes = 16384;
 constexpr JsonLimits kLimits{.bytes = kMostBytes, .values = 2000, .depth = 6};
 constexpr const char* kSource = "the process that steps";
@@ -70,20 +68,7 @@ void send_text(const Descriptor& to, const std::string& text) {
 
 }  // namespace
 
-StepGate::StepGate(const std::string& folder) {
-  listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const Descriptor place(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  // The folder's own path may be longer than an address can be.
-  const std::string path = fmt::format("/proc/self/fd/{}/gate", place.get());
-  std::memcpy(address.sun_path, path.data(), path.size());
-  if (listener_.get() < 0 || place.get() < 0 ||
-      ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener_.get(), kBacklog) != 0)
-    throw UserError(fmt::format("cannot listen in '{}': {}", folder, std::strerror(errno)),
-                    "let TMPDIR name a folder on a local disk");
-}
+StepGate::StepGate(const std::string& folder) : listener_(listen_in(folder, "gate")) {}
 
 void StepGate::refuse(Descriptor connection) { send_text(connection, R"({"go":0})"); }
 

@@ -17,9 +17,13 @@
 #include "ridge/attach/folders/folder_copy.h"
 #include "ridge/attach/process/program_protocol.h"
 #include "ridge/attach/process/program_start.h"
+#include "ridge/attach/process/warm_parent.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_affinity.h"
 #include "ridge/base/descriptor.h"
+#include "ridge/base/json_writer.h"
+#include "ridge/base/utf8.h"
+#include "ridge/io/file.h"
 
 extern char** environ;
 
@@ -106,16 +110,52 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return found;
 }
 
-std::vector<std::string> supervisor_words(const ProgramRequest& request, int socket) {
+SupervisorTask task_for(const ProgramRequest& request, int socket) {
   SupervisorTask task{.socket = socket,
                       .inherited = process_start().inherited,
                       .folders = request.folders,
                       .sandbox = request.sandbox,
                       .command = request.command};
   move_paths(task.command, request);
+  return task;
+}
+
+std::vector<std::string> supervisor_words(const ProgramRequest& request, int socket) {
   std::vector<std::string> words = {"ridge", "supervise"};
-  std::ranges::move(task.words(), std::back_inserter(words));
+  std::ranges::move(task_for(request, socket).words(), std::back_inserter(words));
   return words;
+}
+
+void write_list(JsonWriter& json, std::string_view name, const std::vector<std::string>& texts) {
+  json.key(name).begin_array();
+  for (const std::string& text : texts) json.value(text);
+  json.end_array();
+}
+
+/// The file that tells ridge_parent.py of a program that it is to fork.
+std::string start_json(const ProgramRequest& request,
+                       const ProgramRequest& parent,
+                       const std::string& shim_folder) {
+  const SupervisorTask task = task_for(request, -1);
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.field("folder", shim_folder);
+  json.field("working_folder", request.working_folder);
+  json.field("supervisor", std::filesystem::canonical(request.supervisor).string());
+  write_list(json, "command", task.command);
+  write_list(json, "environment", environment_for(request));
+  write_list(json, "parent_environment", environment_for(parent));
+  write_list(json, "words", task.words_of_adopter());
+  json.end_object().finish();
+  return text;
+}
+
+/// Whether JSON can say all of it.
+bool is_utf8(const ProgramRequest& request) {
+  const std::vector<std::string> entries = environment_for(request);
+  const auto is_text = [](const std::string& text) { return valid_utf8(text) == text; };
+  return std::ranges::all_of(entries, is_text) && std::ranges::all_of(request.command, is_text);
 }
 
 void check_working_folder(const ProgramRequest& request) {
@@ -249,6 +289,44 @@ Program::Program(const ProgramRequest& request) {
   }
   started_ns_ = now_ns();
   await_start(request);
+}
+
+std::unique_ptr<Program> Program::forked(const ProgramRequest& request,
+                                         WarmParent& parent,
+                                         const std::string& shim_folder) {
+  check_internal(!request.command.empty() && !request.output.empty(),
+                 "[Program::forked] a program without a name or an output");
+  if (!request.sandbox.folders.empty() || !is_utf8(request)) return nullptr;
+  check_working_folder(request);
+  const Descriptor output(open_output(request));
+  const Descriptor empty(raised(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return nullptr;
+  std::unique_ptr<Program> program(new Program);
+  program->name_ = request.command.front();
+  program->socket_ = raised(ends[0]);
+  {
+    const Descriptor theirs(raised(ends[1]));
+    const std::string path = shim_folder + "/start.json";
+    {
+      FileWriter file(path);
+      file.write(as_bytes(start_json(request, parent.request(), shim_folder)));
+    }
+    if (program->socket_ >= 0 && theirs.get() >= 0 && empty.get() >= 0)
+      program->supervisor_ = parent.fork(path, {theirs.get(), empty.get(), output.get()});
+  }
+  if (program->supervisor_ <= 0) {
+    program->supervisor_ = -1;
+    program->end_supervisor();
+    return nullptr;
+  }
+  program->started_ns_ = now_ns();
+  try {
+    program->await_start(request);
+  } catch (const UserError&) {
+    return nullptr;
+  }
+  return program;
 }
 
 void Program::await_start(const ProgramRequest& request) {

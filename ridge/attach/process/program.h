@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,6 +42,8 @@ struct ProgramRequest {
   std::string supervisor = "/proc/self/exe";
 };
 
+class WarmParent;
+
 /// The program could not be started.
 class ProgramError : public UserError {
  public:
@@ -70,6 +73,13 @@ class Program {
   /// otherwise, and with signals as we got them. ProgramError where there is no such program or it
   /// cannot be executed; UserError for a working folder or an output that cannot be had.
   explicit Program(const ProgramRequest& request);
+  /// Starts a program in Python by a fork of `parent`, which was started with the same command and
+  /// environment but for the options of the shim, whose folder for this program is `shim_folder`.
+  /// nullptr where it cannot (WarmParent::why()), as for one with a sandbox, which is mounted by
+  /// who execs. UserError for a working folder or an output that cannot be had.
+  static std::unique_ptr<Program> forked(const ProgramRequest& request,
+                                         WarmParent& parent,
+                                         const std::string& shim_folder);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   /// Ends the program if it still runs, and all that descends from it: by SIGTERM, and by SIGKILL
@@ -98,6 +108,7 @@ class Program {
 
  private:
   friend class ProgramSignals;
+  Program() = default;
   void await_start(const ProgramRequest& request);
   ProgramEnd end_without_supervisor() const;
   void end_supervisor();

@@ -3,7 +3,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "ridge/base/error.h"
 
@@ -68,10 +70,17 @@ void append(std::vector<std::string>& words, const std::vector<std::string>& tex
 }  // namespace
 
 std::vector<std::string> SupervisorTask::words() const {
+  std::vector<std::string> words = {
+      std::to_string(socket), std::to_string(adopted), std::to_string(std::max(0, pipe))};
+  std::ranges::move(words_of_adopter(), std::back_inserter(words));
+  return words;
+}
+
+std::vector<std::string> SupervisorTask::words_of_adopter() const {
   std::string all_inherited;
   for (int descriptor : inherited)
     all_inherited += (all_inherited.empty() ? "" : ",") + std::to_string(descriptor);
-  std::vector<std::string> words = {std::to_string(socket), all_inherited};
+  std::vector<std::string> words = {all_inherited};
   append(words, folders);
   append(words, sandbox.folders);
   words.push_back(sandbox.state);
@@ -84,6 +93,8 @@ SupervisorTask SupervisorTask::of(const std::vector<std::string>& words) {
   WordReader reader(words);
   SupervisorTask task;
   task.socket = reader.number();
+  task.adopted = reader.number();
+  task.pipe = reader.number();
   task.inherited = reader.numbers();
   task.folders = reader.texts();
   task.sandbox.folders = reader.texts();
@@ -91,6 +102,7 @@ SupervisorTask SupervisorTask::of(const std::vector<std::string>& words) {
   task.sandbox.in_user_namespace = reader.number() == 1;
   task.command = reader.rest();
   bool is_right = reader.is_right() && task.socket > STDERR_FILENO && keeps_bounds(task.socket);
+  is_right = is_right && (task.adopted == 0 || task.pipe > STDERR_FILENO);
   for (int descriptor : task.inherited) is_right = is_right && descriptor > STDERR_FILENO;
   if (!is_right)
     throw UserError("'ridge supervise' is what ridge starts for itself",

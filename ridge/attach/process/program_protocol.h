@@ -1,7 +1,8 @@
 // Messages between a Program and its supervisor, over a socket that keeps their bounds. If
 // Program's end closes without kFinish, ridge is gone.
 //
-// The words of `ridge supervise`: the socket's number, descriptors that the program inherits
+// The words of `ridge supervise`: the socket's number, a program that it adopts (its process, and
+// the pipe at which that waits; 0 and 0: it starts one), descriptors that the program inherits
 // ("3,7", or nothing), how many folders there are to remove and which, the sandbox (how many
 // folders and which, its state, 1 for a user namespace), and the program with its arguments.
 #pragma once
@@ -19,12 +20,19 @@ namespace ridge::attach {
 /// Instructions of the supervisor at its start.
 struct SupervisorTask {
   int socket = -1;
+  /// The program is a child already (warm_parent.h), and waits for a byte at the other end of a
+  /// pipe; 0: it is to be started.
+  pid_t adopted = 0;
+  int pipe = -1;
   std::vector<int> inherited{};
   std::vector<std::string> folders{};
   Sandbox sandbox{};
   std::vector<std::string> command{};
 
   std::vector<std::string> words() const;
+  /// The words behind those of `socket`, `adopted` and `pipe`, which the process says that execs
+  /// the supervisor.
+  std::vector<std::string> words_of_adopter() const;
   /// UserError for words that did not come from ridge.
   static SupervisorTask of(const std::vector<std::string>& words);
 };

@@ -49,6 +49,7 @@ void close_others(const SupervisorTask& task) {
     const int number = std::atoi(entry->d_name);
     const bool is_kept = number <= STDERR_FILENO || number == task.socket ||
                          number == ::dirfd(folder) ||
+                         (task.adopted != 0 && number == task.pipe) ||
                          std::ranges::find(task.inherited, number) != task.inherited.end();
     if (!is_kept) others.push_back(number);
   }
@@ -75,6 +76,7 @@ class Supervisor {
 
   void listen();
   SandboxTrouble launch();
+  SandboxTrouble adopt();
   void report(const Report& report) const;
   void let_go() const;
   [[noreturn]] void become_program(int failure, pid_t supervisor);
@@ -158,6 +160,20 @@ SandboxTrouble Supervisor::launch() {
   return trouble;
 }
 
+// The program was forked by this process, before that became the supervisor. No error: it runs.
+SandboxTrouble Supervisor::adopt() {
+  siginfo_t ended{};
+  const auto id = static_cast<id_t>(task_.adopted);
+  if (signals_ < 0 || ::waitid(P_PID, id, &ended, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return {.error = errno};
+  started_ns_ = now_ns();
+  program_ = task_.adopted;
+  // Where it has ended before, reap() tells.
+  [[maybe_unused]] const ssize_t written = ::write(task_.pipe, "", 1);
+  ::close(task_.pipe);
+  return {};
+}
+
 bool Supervisor::start() {
   ::prctl(PR_SET_NAME, "ridge-supervise");
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -166,7 +182,8 @@ bool Supervisor::start() {
   ::fcntl(task_.socket, F_SETFD, FD_CLOEXEC);
   close_others(task_);
   listen();
-  if (const SandboxTrouble trouble = launch(); trouble.error != 0) {
+  const SandboxTrouble trouble = task_.adopted == 0 ? launch() : adopt();
+  if (trouble.error != 0) {
     report({.kind = Report::kFailed, .error = trouble.error, .stage = trouble.stage});
     return false;
   }

@@ -535,7 +535,7 @@ class Part:
 
     def before_torch(self):
         """Once, before torch is loaded, and so before it asks how many CPUs there are. Only where
-        there is a recipe."""
+        there is a recipe, or where it probes."""
 
     def hook_torch(self, torch):
         """Once, behind the import of torch."""
@@ -562,6 +562,7 @@ def asked_parts(folder):
         "ridge_knobs": os.path.exists(os.path.join(folder, "recipe.json")),
         "ridge_batches": bool(os.environ.get("RIDGE_SHIM_BATCHES")),
         "ridge_probe": bool(os.environ.get("RIDGE_SHIM_PROBE")),
+        "ridge_imports": bool(os.environ.get("RIDGE_SHIM_PROBE")),
         "ridge_losses": bool(os.environ.get("RIDGE_SHIM_LOSSES")),
         "ridge_record": whole_number(os.environ.get("RIDGE_SHIM_RECORD_STEPS"), 0) > 0,
         "ridge_gate": bool(os.environ.get("RIDGE_SHIM_GATE")),

@@ -32,6 +32,11 @@ def _hook_runner(hook):
     return run
 
 
+def _acts_before_torch():
+    has_recipe = os.path.exists(os.path.join(_FOLDER, "recipe.json"))
+    return has_recipe or bool(os.environ.get("RIDGE_SHIM_PROBE"))
+
+
 class _TorchFinder:
     """Lets the other finders find some modules of torch, and has a hook run behind each import."""
 
@@ -45,7 +50,7 @@ class _TorchFinder:
         hook = self._hooks.get(name)
         if hook is None:
             return None
-        if name == "torch" and os.path.exists(os.path.join(_FOLDER, "recipe.json")):
+        if name == "torch" and _acts_before_torch():
             _hook_runner("before_torch")(None)
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
@@ -73,8 +78,13 @@ class _TorchFinder:
 
 
 def _begin():
+    global _FOLDER
     sys.path[:] = [entry for entry in sys.path if entry != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
+    if os.environ.get("RIDGE_SHIM_PARENT"):
+        # Comes back in processes that it forked, each with a folder of its own.
+        _load("ridge_packages")  # which that imports
+        _FOLDER = _load("ridge_parent").serve(_FOLDER, _TorchFinder._hooks)
     # One for all: a program may start thousands of interpreters.
     touched = os.path.join(_FOLDER, "loaded")
     os.close(os.open(touched, os.O_CREAT | os.O_WRONLY, 0o600))

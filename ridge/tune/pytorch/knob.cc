@@ -46,6 +46,8 @@ Knob read_knob(const JsonValue& row) {
   if (const JsonValue* other = row.find("tried_with")) knob.tried_with = other->as_string(kTable);
   if (const JsonValue* costs = row.find("costs_first_steps"))
     knob.costs_first_steps = costs->as_bool(kTable);
+  if (const JsonValue* needs = row.find("needs_own_start"))
+    knob.needs_own_start = needs->as_bool(kTable);
   if (const JsonValue* times = row.find("times_saves")) knob.times_saves = times->as_bool(kTable);
   return knob;
 }

@@ -38,6 +38,7 @@ struct Knob {
   std::string tried_with{};        ///< Key of the knob whose trials set this one, too; empty: none.
   std::vector<std::string> again_beside{};  ///< Keys whose knobs change what this one gains.
   bool costs_first_steps = false;  ///< No step is timed while the knob waits to be applied.
+  bool needs_own_start = false;    ///< No process may have imported packages before it acts.
   bool times_saves = false;        ///< Blocks have the steps that save, which are left out else.
 };
 

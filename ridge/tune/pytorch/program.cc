@@ -49,11 +49,13 @@ bool is_before(const attach::ProcessFacts& a, const attach::ProcessFacts& b) {
 ForeignProgram::ForeignProgram(const ForeignTarget& target,
                                const ForeignRecipe& recipe,
                                attach::ShimOptions shim,
-                               int64_t steps)
+                               int64_t steps,
+                               attach::WarmParent* parent)
     : place_(std::make_unique<attach::Workplace>(target.command, target.consent)) {
   shim.recipe = recipe.shim_json();
   shim_ = std::make_unique<attach::ShimFolder>(shim);
   if (shim.gate) gate_ = std::make_unique<attach::StepGate>(shim_->path());
+  if (!shim.imports.empty()) parent_ = std::make_unique<attach::WarmParent>(shim_->path());
   attach::ProgramRequest request;
   request.supervisor = target.supervisor;
   // Its last output should be there when it has crashed.
@@ -62,7 +64,10 @@ ForeignProgram::ForeignProgram(const ForeignTarget& target,
   for (const auto& entry : shim_->environment()) request.environment.push_back(entry);
   request.folders.push_back(shim_->path());
   place_->place(request, steps);
-  program_ = std::make_unique<attach::Program>(request);
+  if (parent_ != nullptr) parent_->started_as(request);
+  if (parent != nullptr) program_ = attach::Program::forked(request, *parent, shim_->path());
+  is_forked_ = program_ != nullptr;
+  if (!is_forked_) program_ = std::make_unique<attach::Program>(request);
 }
 
 ForeignProgram::~ForeignProgram() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ridge/attach/process/program.h"
+#include "ridge/attach/process/warm_parent.h"
 #include "ridge/attach/process/workplace.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/step_gate.h"
@@ -25,11 +26,13 @@ struct ForeignTarget {
 class ForeignProgram {
  public:
   /// Starts it. `shim.recipe` is filled in from `recipe`; `steps` is what {steps} becomes.
-  /// attach::ProgramError and UserError as attach::Program and attach::Workplace.
+  /// It is forked from `parent`, where that is given and can. attach::ProgramError and UserError as
+  /// attach::Program and attach::Workplace.
   ForeignProgram(const ForeignTarget& target,
                  const ForeignRecipe& recipe,
                  attach::ShimOptions shim,
-                 int64_t steps);
+                 int64_t steps,
+                 attach::WarmParent* parent = nullptr);
   ForeignProgram(const ForeignProgram&) = delete;
   ForeignProgram& operator=(const ForeignProgram&) = delete;
   /// Ends it and all of it.
@@ -40,6 +43,9 @@ class ForeignProgram {
   const attach::Workplace& place() const { return *place_; }
   /// The gate that holds its steps; nullptr where `shim.gate` was not asked for.
   attach::StepGate* gate() { return gate_.get(); }
+  /// The process that forks others, where `shim.imports` was given; else nullptr.
+  attach::WarmParent* parent() { return parent_.get(); }
+  bool is_forked() const { return is_forked_; }
   /// Facts of the process that steps; in a torchrun of rank 0. Nothing before there is one.
   std::optional<attach::ProcessFacts> facts() const;
   /// Why there is no such process, as far as can be seen: what was looked for, and what there is.
@@ -55,7 +61,9 @@ class ForeignProgram {
   std::unique_ptr<attach::Workplace> place_;
   std::unique_ptr<attach::ShimFolder> shim_;
   std::unique_ptr<attach::StepGate> gate_;
+  std::unique_ptr<attach::WarmParent> parent_;
   std::unique_ptr<attach::Program> program_;
+  bool is_forked_ = false;
 };
 
 }  // namespace ridge

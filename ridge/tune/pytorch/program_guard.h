@@ -1,5 +1,5 @@
-// The guard of a third-party program's candidates: the runs that are compared, how long they are,
-// and how many go on at a time.
+// The guard of a third-party program's candidates: the runs that are compared, and how long they
+// are.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "ridge/tune/pytorch/guard_runs.h"
 #include "ridge/tune/pytorch/program_meter.h"
 #include "ridge/tune/pytorch/reference.h"
 
@@ -16,7 +17,7 @@ class ProgramGuard {
  public:
   /// Both must outlive it.
   ProgramGuard(const ForeignTarget& target, const ProgramCosts& costs, int cpus)
-      : target_(target), costs_(costs), cpus_(cpus), at_once_(cpus > 1 ? 2 : 1) {}
+      : costs_(costs), cpus_(cpus), at_once_(cpus > 1 ? 2 : 1), runs_(target, at_once_) {}
 
   /// The program has been probed and a step timed, before all else: each run has as many steps as
   /// its share of the budget allows.
@@ -30,12 +31,12 @@ class ProgramGuard {
   GuardOutcome judge_rest(const ForeignRecipe& rest, SemanticClass left, int64_t until_ns);
 
  private:
-  std::vector<attach::RunRecord> record(const ForeignReference::Runs& runs) const;
+  std::vector<attach::RunRecord> record(const ForeignReference::Runs& runs);
 
-  const ForeignTarget& target_;
   const ProgramCosts& costs_;
   int cpus_;
   size_t at_once_;  ///< Runs are not timed, so two go on at once where there are processors.
+  GuardRuns runs_;
   OptimizeObserver* observer_ = nullptr;
   std::optional<ForeignReference> reference_;
   int64_t steps_ = 0;     ///< Steps of each run.

@@ -6,10 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "ridge/attach/samples/tree_memory.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/error.h"
 #include "ridge/base/stop.h"
+#include "ridge/io/file.h"
+#include "ridge/io/json.h"
 #include "ridge/tune/pytorch/guard/guard.h"
 
 namespace ridge {
@@ -25,6 +31,9 @@ constexpr double kProbeShare = 0.2;
 constexpr double kBaselineSeconds = 1.5;
 
 constexpr int kPollMilliseconds = 50;
+
+// A line for each module.
+constexpr JsonLimits kImportLimits{.bytes = size_t{4} << 20, .values = size_t{1} << 17, .depth = 4};
 
 // Steps that the doctor examines, and those before, which the probe has for itself.
 constexpr int kRecordedSteps = 8, kStepsBefore = 12;
@@ -59,6 +68,35 @@ std::optional<double> seconds_of_fault() {
   ::getrusage(RUSAGE_SELF, &after);
   const auto faults = static_cast<double>(after.ru_minflt - before.ru_minflt);
   return faults > 0 ? std::optional(kMargin * seconds / faults) : std::nullopt;
+}
+
+// Packages can be imported beforehand where the program is one process of Python itself: what a
+// script or a launcher does before is no import.
+ProgramImports imports_of(const ForeignTarget& target,
+                          ForeignProgram& program,
+                          const attach::ProcessFacts& facts) {
+  const char* hashes = std::getenv("PYTHONHASHSEED");
+  if (hashes != nullptr && std::string_view(hashes) == "random")
+    return {.text = {}, .refusal = "PYTHONHASHSEED is 'random'"};
+  if (facts.pid != program.program().pid())
+    return {.text = {}, .refusal = "it steps in another process than the command starts"};
+  ProgramImports imports;
+  try {
+    imports.text = read_file(fmt::format("{}/imports_{}.json", program.shim().path(), facts.pid),
+                             kImportLimits.bytes);
+    const JsonValue json = parse_json(imports.text, "imports", kImportLimits);
+    imports.refusal = json.at("refusal", "imports").as_string("refusal");
+    const JsonValue::Array& words = json.at("words", "imports").as_array("words");
+    const std::vector<std::string>& command = target.command.words();
+    bool is_python = words.size() == command.size();
+    for (size_t i = 1; is_python && i < words.size(); ++i)
+      is_python = command[i].find('{') != std::string::npos ||
+                  words[i].as_string("words") == command[i];
+    if (!is_python) imports.refusal = "the command starts Python in another way than by its words";
+  } catch (const UserError& error) {
+    imports.refusal = fmt::format("what it imports is not known ({})", error.what());
+  }
+  return imports;
 }
 
 double probed_step(const ProgramCosts& costs) { return std::max(1e-4, costs.facts.step_seconds); }
@@ -124,6 +162,7 @@ ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
       throw VariantFailed(program.why_no_step());
   }
   costs.shares = recorded_shares(costs.facts);
+  costs.imports = imports_of(target, program, costs.facts);
   loop.summary.notes.push_back(program.place().how());
   return costs;
 }

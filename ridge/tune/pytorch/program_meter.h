@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ridge/proof/proof_budget.h"
 #include "ridge/tune/pytorch/ceiling.h"
@@ -13,10 +14,17 @@
 
 namespace ridge {
 
+/// What a process may import before the program runs in it (attach::ShimOptions::imports).
+struct ProgramImports {
+  std::string text{};
+  std::string refusal{};  ///< Not empty: no such process is of use, and why.
+};
+
 /// The times of a program, as far as they are known by now; 0: not known.
 struct ProgramCosts {
   attach::ProcessFacts facts;          ///< Facts of its first run.
   std::optional<StepShares> shares{};  ///< By steps that it recorded, of the program as it is.
+  ProgramImports imports{};
   bool has_steps = false;              ///< Its command has {steps} in it.
   double first_step_seconds = 0;       ///< Seconds from the start of that run to its first step.
   double start_seconds = 0;     ///< Seconds from the start of the program until it can be timed.
