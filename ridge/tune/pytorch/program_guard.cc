@@ -14,6 +14,8 @@ constexpr int kPollMilliseconds = 20;
 // The steps of one run take this share of the budget, within the numbers of steps.
 constexpr double kRunShare = 0.015;
 constexpr int64_t kLeastSteps = kForeignSteps, kMostSteps = 60;
+// Runs beside which one with larger batches is held have so many of its steps, at least.
+constexpr int64_t kLeastLargeSteps = 2 * kForeignSteps;
 
 // A run with a change may take so many times as long as one of the best so far.
 constexpr double kPatience = 4, kMostCompileSeconds = 120;
@@ -56,10 +58,11 @@ std::optional<attach::RunRecord> finished(Run& run) {
 
 }  // namespace
 
-void ProgramGuard::begin(const LoopView& loop) {
+void ProgramGuard::begin(const LoopView& loop, int64_t most_work) {
   observer_ = &loop.observer;
   const auto steps = static_cast<int64_t>(kRunShare * loop.budget.total() / costs_.step_seconds);
-  steps_ = std::clamp(steps, kLeastSteps, kMostSteps);
+  const int64_t large = most_work > 1 ? most_work * kLeastLargeSteps : 0;
+  steps_ = std::max(large, std::clamp(steps, kLeastSteps, kMostSteps));
   reference_.emplace([this](const ForeignReference::Runs& runs) { return record(runs); },
                      costs_.facts.step_source == "module",
                      other_threads(costs_.facts.threads, cpus_));
@@ -98,16 +101,18 @@ std::vector<attach::RunRecord> ProgramGuard::record(const ForeignReference::Runs
     if (now_ns() > until_ns_) throw TrialStopped("what is left of the budget belongs to the proof");
     while (next < runs.size() && running.size() < at_once_) {
       const auto& [recipe, reseed, nudge] = runs[next];
+      const int64_t work = work_of(costs_.facts, recipe), steps = (steps_ + work - 1) / work;
       const attach::ShimOptions shim{
-          .profiled_steps = 0, .record_steps = steps_, .reseed = reseed, .nudge = nudge};
+          .profiled_steps = 0, .record_steps = steps, .reseed = reseed, .nudge = nudge};
       running.push_back(
-          {std::make_unique<ForeignProgram>(target_, waiting_asleep(recipe), shim, steps_ + 1),
+          {std::make_unique<ForeignProgram>(target_, waiting_asleep(recipe), shim, steps + 1),
            next++,
            LoopBudget::deadline(most_seconds)});
     }
     for (Run& run : running)
       if (std::optional<attach::RunRecord> whole = finished(run)) {
-        records[run.place] = std::move(*whole);
+        records[run.place] =
+            by_samples(*std::move(whole), work_of(costs_.facts, runs[run.place].recipe));
         run.program.reset();
       }
     std::erase_if(running, [](const Run& run) { return run.program == nullptr; });
