@@ -104,6 +104,7 @@ struct KnobOffer {
       SemanticClass::kBitIdentical;  ///< The class of the change in this program.
   std::string text{};                ///< Why it could gain: "3 convolutions, in NCHW".
   std::string refusal{};             ///< Not empty: why it is not to be tried; no value then.
+  int64_t work = 1;                  ///< Samples of a step with it over those of a step without.
 
   static void fields(auto& self, auto&& visit) {
     visit("key", self.key);
@@ -111,6 +112,7 @@ struct KnobOffer {
     visit("class", self.semantic_class);
     visit("text", self.text);
     visit("refusal", self.refusal);
+    visit("work", self.work, 1);
   }
 };
 
@@ -121,6 +123,7 @@ struct KnobFacts {
   std::string text{};   ///< Says what was done, or why nothing was.
   std::string site{};   ///< "path:line" of the call in the program that it is about, where known.
   double seconds = 0;   ///< One-time cost: to fill a cache, to compile.
+  int64_t work = 1;     ///< KnobOffer::work of a knob that was applied.
 
   static void fields(auto& self, auto&& visit) {
     visit("key", self.key);
@@ -129,6 +132,7 @@ struct KnobFacts {
     visit("text", self.text);
     visit("site", self.site);
     visit("seconds", self.seconds);
+    visit("work", self.work, 1);
   }
 };
 

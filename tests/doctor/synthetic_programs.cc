@@ -373,6 +373,16 @@ void add_copies(Programs& programs) {
 
 void add_kernels(Programs& programs) {
   add_pair(programs, "tensor cores idle", "R13", {.is_bf16 = false});
+  const auto head = [](bool is_bf16) {
+    return [is_bf16](Step& step, int64_t layer) {
+      if (layer == 0) step.gemm(kWidth, kWidth, kWidth, is_bf16);
+    };
+  };
+  add_pair(programs,
+           "a product that stayed in FP32",
+           "R15",
+           {.after_layer = head(false)},
+           {.after_layer = head(true)});
   // A product over 64 numbers that should be bound by what it writes.
   const auto thin = [](double efficiency) {
     return [efficiency](Step& step, int64_t) { step.gemm(8192, 8192, 64, true, efficiency); };

@@ -93,6 +93,26 @@ for epoch in range(100000):
         optimizer.step()
 )";
 
+// Batches so small that a step is mostly what it costs whatever its batch.
+constexpr const char* kSmallBatches = R"(
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+x = torch.randn(8000, 16)
+y = x[:, :4].sum(1, keepdim=True).tanh() + 0.1 * torch.randn(8000, 1)
+loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(100000):
+    for a, b in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(a), b)
+        loss.backward()
+        optimizer.step()
+)";
+
 /// Processes whose command line holds `word`.
 std::set<std::string> processes_with(const std::string& word) {
   std::set<std::string> found;
@@ -281,6 +301,26 @@ void OptimizeLive::expect_tuned(const std::string& program) {
 TEST_F(OptimizeLive, TunesLightning) { expect_tuned("train_lightning.py"); }
 TEST_F(OptimizeLive, TunesAccelerate) { expect_tuned("train_accelerate.py"); }
 TEST_F(OptimizeLive, TunesTheTrainerOfHuggingFace) { expect_tuned("train_hf_trainer.py"); }
+
+// Without leave a line says what they would bring; with it they are tried, and what is claimed is
+// of the same samples.
+TEST_F(OptimizeLive, LargerBatchesNeedLeave) {
+  const Words command = {python_, script(kSmallBatches)};
+  const json told = report_of(optimize_in(kBudget, {"--rerun", "--only", "loader.batch"}, command));
+  EXPECT_EQ(verdicts_of(told, "loader.batch"), std::set<std::string>{"not_tried"});
+  const json notes = told.value("notes", json::array());
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const json& note) {
+    const std::string text = note;
+    return text.starts_with("a batch of ") && text.find("--allow-trajectory") != std::string::npos;
+  })) << notes;
+  const json tried = report_of(
+      optimize_in(kBudget, {"--rerun", "--allow-trajectory", "--only", "loader.batch"}, command));
+  EXPECT_GE(OptimizeLive::tried(tried), 1) << tried;
+  const std::string recipe = tried.value("recipe", "");
+  if (recipe.empty()) return;
+  EXPECT_NE(recipe.find("loader.batch = "), std::string::npos) << recipe;
+  EXPECT_EQ(tried["claim"]["per_sample"], true);
+}
 
 TEST_F(OptimizeLive, TunesRanksOfTorchrun) {
   const std::string text = script(kRanks);

@@ -357,6 +357,42 @@ TEST(ForeignLosses, AnotherTrajectoryNeedsAllSeeds) {
   EXPECT_FALSE(judge(baseline, candidates, SemanticClass::kTrajectory).can_tell);
 }
 
+// A run of half as many steps, each the mean over the samples of two: the same course of training.
+// What two steps of a run differ in by their batches is not seen.
+TEST(ForeignLosses, LargerBatchesAreComparedOverTheSameSamples) {
+  Draw draw(12);
+  const ForeignBaseline baseline = draw.baseline({.steps = 64}, 4);
+  const auto halved = [&](double worse) {
+    std::vector<RunRecord> candidates;
+    for (const RunRecord& seed : baseline.seeds) {
+      RunRecord record = seed;
+      record.steps /= 2;
+      record.losses.clear();
+      record.gradient_norms.clear();
+      for (size_t i = 0; i < seed.losses.size(); i += 2) {
+        record.losses.push_back(worse + (seed.losses[i] + seed.losses[i + 1]) / 2);
+        record.gradient_norms.push_back(seed.gradient_norms[i]);
+      }
+      candidates.push_back(by_samples(record, 2));
+    }
+    return candidates;
+  };
+  const std::vector<RunRecord> same = halved(0);
+  EXPECT_EQ(same[0].steps, 64);
+  EXPECT_EQ(same[0].losses.size(), 64u);
+  EXPECT_EQ(same[0].losses[62], same[0].losses[63]);
+  EXPECT_EQ(same[0].losses[63], (baseline.seeds[0].losses[62] + baseline.seeds[0].losses[63]) / 2);
+  const GuardOutcome passed = judge(baseline, same, SemanticClass::kTrajectory);
+  EXPECT_TRUE(passed.passed) << passed.text;
+  const double margin = margin_of(baseline).margin;
+  EXPECT_FALSE(judge(baseline, halved(2 * margin), SemanticClass::kTrajectory).passed);
+  // Held step by step, half of the steps would be missing.
+  std::vector<RunRecord> short_runs = same;
+  for (RunRecord& record : short_runs) record.steps = 32;
+  EXPECT_FALSE(judge(baseline, short_runs, SemanticClass::kTrajectory).passed);
+  EXPECT_EQ(by_samples(baseline.seeds[0], 1).losses, baseline.seeds[0].losses);
+}
+
 // ---- outputs ----
 
 class Outputs : public testing::Test {

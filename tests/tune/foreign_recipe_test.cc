@@ -2,6 +2,8 @@
 // told.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ridge/config/recipe.h"
 #include "ridge/tune/pytorch/recipe.h"
 #include "tests/support/errors.h"
@@ -105,7 +107,7 @@ TEST(ForeignRecipe, EveryKnobHasASentenceAndTakesAValue) {
     const std::string key(knob.key);
     all.set(key,
             knob.type == KnobType::kFlag     ? "true"
-            : knob.type == KnobType::kNumber ? "1"
+            : knob.type == KnobType::kNumber ? std::to_string(std::max<int64_t>(1, knob.least))
                                              : word);
     for (const char* wrong : {"", "nonsense", "-1", "1e3", "\"1\"", "99999999999999999999"})
       EXPECT_NE(test::user_error([&] { all.set(key, wrong); }), "no error") << key << " " << wrong;
@@ -148,7 +150,7 @@ constexpr Wrong kWrong[] = {
     {"[pytorch]\nthreads = 0\n", "r.toml:2:11: threads: got 0, expected an integer from 1 to 4096"},
     {"[pytorch]\nloader.pin = 1\n", "r.toml:2:14: loader.pin: got 1, expected true or false"},
     {"[pytorch]\nmodel.autocast = true\n",
-     "r.toml:2:18: model.autocast: got true, expected \"bf16\""},
+     "r.toml:2:18: model.autocast: got true, expected one of bf16, f16"},
     {"[pytorch]\nmodel.compile = 'max-autotun'\n",
      "r.toml:2:17: model.compile: got max-autotun, expected one of default, reduce-overhead, "
      "max-autotune, ridge; did you mean 'max-autotune'?"},

@@ -7,7 +7,7 @@
 #include "ridge/base/error.h"
 #include "ridge/tune/pytorch/ceiling.h"
 #include "ridge/tune/pytorch/forecast.h"
-#include "ridge/tune/pytorch/program_meter.h"
+#include "ridge/tune/pytorch/program_report.h"
 #include "ridge/tune/pytorch/step_shares.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
@@ -81,6 +81,43 @@ TEST(ForeignTechnique, WorkersStayFromEpochToEpochWhereTheyMay) {
                facts_with({workers, {.key = "loader.persistent", .value = "true"}}), {}, unset),
            "loader.workers");
   EXPECT_EQ(both.knobs, (Pairs{{"loader.workers", "2"}, {"loader.persistent", "true"}}));
+}
+
+TEST(ForeignTechnique, LargerBatchesSayWhatTheyWouldBring) {
+  ProcessFacts facts = facts_with({{.key = "loader.batch",
+                                    .value = "64",
+                                    .semantic_class = SemanticClass::kTrajectory,
+                                    .work = 2},
+                                   {.key = "loader.batch",
+                                    .value = "128",
+                                    .semantic_class = SemanticClass::kTrajectory,
+                                    .work = 4}});
+  const std::vector<std::string> only = {"loader.batch", "threads"};
+  const auto proposals = foreign_proposals(facts, {}, unset, chosen_techniques(only));
+  ASSERT_EQ(proposals.size(), 3u);
+  EXPECT_EQ(proposals[1].work, 2);
+  EXPECT_EQ(proposals[2].work, 4);
+  // A step of more samples takes no less time, whatever it waits for.
+  EXPECT_EQ(ceiling_of(proposals[2], {.wait = 0.9}), 4);
+  EXPECT_EQ(text_of_leave(proposals, {}),
+            "a batch of 64 would bring at most 2 times the samples a second; it is another "
+            "trajectory, so --allow-trajectory is needed to try it");
+  const std::map<size_t, SpeedRange> timed = {{1, {1.31, 1.42}}, {2, {1.5, 1.56}}};
+  EXPECT_EQ(text_of_leave(proposals, timed),
+            "a batch of 128 made 1.50 to 1.56 times the samples a second when it was timed; it is "
+            "another trajectory, so --allow-trajectory is needed to try it");
+  EXPECT_EQ(text_of_leave(foreign_proposals({}, {}, unset), {}), "");
+  ForeignRecipe recipe;
+  EXPECT_EQ(work_of(facts, recipe), 1);
+  recipe.set("loader.batch", "128");
+  EXPECT_EQ(work_of(facts, recipe), 4);
+  // Parts of a step grow with its samples, at most in proportion.
+  ProgramCosts costs;
+  costs.shares = StepShares{.optimizer = 0.1};
+  costs.baseline_seconds = 0.1;
+  costs.step_seconds = 0.2;
+  costs.work = 4;
+  EXPECT_NEAR(*costs.parts().update, 0.2, 1e-12);
 }
 
 TEST(ForeignTechnique, WhatExcludesAChangeGoesWithIt) {

@@ -86,8 +86,11 @@ class GuardRunsTest : public testing::Test {
     const bool is_package = name != "torch.optim.optimizer";
     std::string path = name;
     std::ranges::replace(path, '.', '/');
-    return fmt::format(
-        R"(["{}","{}/{}{}"])", name, packages().string(), path, is_package ? "/__init__.py" : ".py");
+    return fmt::format(R"(["{}","{}/{}{}"])",
+                       name,
+                       packages().string(),
+                       path,
+                       is_package ? "/__init__.py" : ".py");
   }
   /// As a probe would have noted it.
   ProgramImports imports(const std::string& environment = "{}") const {
@@ -108,7 +111,7 @@ class GuardRunsTest : public testing::Test {
         .consent = consent_,
         .supervisor = RIDGE_PROGRAM});
     runs_.emplace(*target_, 2);
-    runs_->begin(imports, 16, notes_);
+    runs_->begin(imports, facts_, 16, notes_);
   }
   std::vector<RunRecord> record(const Runs& runs) {
     return runs_->record(runs, {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 60});
@@ -123,8 +126,7 @@ class GuardRunsTest : public testing::Test {
     std::vector<std::pair<pid_t, pid_t>> found;
     std::ifstream file("runs");
     std::string draw;
-    for (pid_t own = 0, parent = 0; file >> own >> parent >> draw;)
-      found.emplace_back(own, parent);
+    for (pid_t own = 0, parent = 0; file >> own >> parent >> draw;) found.emplace_back(own, parent);
     return found;
   }
   std::string notes() const { return fmt::format("{}", fmt::join(notes_, "\n")); }
@@ -135,6 +137,7 @@ class GuardRunsTest : public testing::Test {
   attach::Consent consent_ = attach::Consent::kOut;
   std::optional<ForeignTarget> target_;
   std::optional<GuardRuns> runs_;
+  const attach::ProcessFacts facts_{};
   std::vector<std::string> notes_;
 };
 

@@ -7,7 +7,8 @@ import sys
 import sysconfig
 import time
 
-from ridge_knobs import PRECISION, TABLE, offer
+import ridge_scaler
+from ridge_knobs import PRECISION, TABLE, offer, refusal
 from ridge_models import RIDGE, ModelKnob, call_of, device_of, why_no_ridge, with_tensors
 
 MOST_VARIANTS = 8  # that torch compiles of one function before it gives up
@@ -96,7 +97,7 @@ class ChannelsLast(ModelKnob):
         return super().refusal_of(shim, module, model)
 
     @classmethod
-    def offers_of(cls, module, model):
+    def offers_of(cls, shim, module, model):
         flat, deep = convolutions(module)
         text = "%s in %s, in NCHW" % (counted(len(flat or deep), "convolution"), model.name)
         return [offer(cls.key, True, text)]
@@ -169,21 +170,47 @@ def is_autocast_on(torch):
     return torch.is_autocast_enabled() or on_cpu()
 
 
+HALF = "f16"
+
+
 class Autocast(ModelKnob):
-    """bf16 within the model; what it returns is f32 again, so a loss outside of it is too."""
+    """16 bits within the model; what it returns is f32 again, so a loss outside of it is too. That of
+    f16 is scaled (ridge_scaler.py)."""
 
     key = "model.autocast"
     uses = []  # by the program itself
     own = None  # our subclass of torch.autocast
+    words = TABLE[key]["words"]
+
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.scaling = ridge_scaler.Scaling(shim, self.refuse) if value == HALF else None
 
     def hook_torch(self, torch):
         super().hook_torch(torch)
         self.watch(torch)
-        if self.value != "bf16":
-            self.refuse("'%s' is no precision of autocast; it has bf16" % self.value)
+        if self.scaling is not None:
+            self.scaling.hook_torch(torch)
+        if self.value not in self.words:
+            names = " and ".join(self.words)
+            self.refuse("'%s' is no precision of autocast; it has %s" % (self.value, names))
+
+    def hook_optimizer(self, module):
+        if self.scaling is not None:
+            self.scaling.hook_optimizer(module)
+
+    def optimized(self, parameters):
+        """One that was made late may be another one, or of other parameters."""
+        for model in self.search.models if self.scaling is not None and self.scaling.is_on else ():
+            module = model.ref()
+            why = "" if module is None else ridge_scaler.why_not(self.shim, module, model)
+            if why:
+                self.scaling.end(why)
+                return
 
     @classmethod
     def watch(cls, torch):
+        ridge_scaler.Watch.hook(torch)
         if cls.own is not None:
             return
         original = torch.autocast.__enter__
@@ -215,42 +242,72 @@ class Autocast(ModelKnob):
 
     @classmethod
     def reason_not_to_try(cls, module):
-        torch, device = torch_of(), device_of(module)
+        device = device_of(module)
         if device == "cpu" and not cpu_multiplies_bf16():
             return "this CPU has no products of bf16 (avx512_bf16, amx_bf16)"
-        if device == "cuda" and torch.cuda.get_device_capability()[0] < 8:
-            return "this GPU has no products of bf16: they came with compute capability 8.0"
+        if device == "cuda" and not cls.words_on_gpu():
+            return "this GPU has no products of 16 bits: they came with compute capability 7.0"
         return ""
 
     @classmethod
-    def offers_of(cls, module, model):
+    def words_on_gpu(cls):
+        """bf16 comes first where the GPU has both: it needs no scale."""
+        major = torch_of().cuda.get_device_capability()[0]
+        return cls.words if major >= 8 else [HALF] if major == 7 else []
+
+    @classmethod
+    def words_for(cls, shim, module, model):
+        """Those to be offered, and why f16 is not where it could be."""
+        words = cls.words_on_gpu() if device_of(module) == "cuda" else ["bf16"]
+        why = ridge_scaler.why_not(shim, module, model) if HALF in words else ""
+        return [word for word in words if word != HALF or not why], why
+
+    @classmethod
+    def offers_of(cls, shim, module, model):
         nn = torch_of().nn
         kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
         products = sum(isinstance(m, kinds) for m in module.modules())
         text = "%s in %s multiply in f32" % (counted(products, "layer"), model.name)
-        return [offer(cls.key, "bf16", text)]
+        words, why = cls.words_for(shim, module, model)
+        return [offer(cls.key, word, text) for word in words] or [refusal(cls.key, why)]
 
     def found(self, module, model):
-        if self.value == "bf16":
+        if self.value not in self.words:
+            return
+        why = self.scaling and ridge_scaler.why_not(self.shim, module, model)
+        if why:
+            self.refuse(why, model.site)
+        else:
             super().found(module, model)
 
     def put(self, module, model):
         torch, device = torch_of(), device_of(module)
-        context = self.own or torch.autocast
+        context, scaling = self.own or torch.autocast, self.scaling
+        kind = torch.bfloat16 if scaling is None else torch.float16
+        if scaling is not None:
+            scaling.begin(device)
 
         def to_f32(tensor):
-            return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+            return tensor.float() if tensor.dtype == kind else tensor
 
         def around(call):
             def run(*args, **kwargs):
-                with context(device_type=device, dtype=torch.bfloat16):
+                if scaling is not None and not scaling.is_on:
+                    return call(*args, **kwargs)
+                with context(device_type=device, dtype=kind):
                     result = call(*args, **kwargs)
                 return with_tensors(result, torch, to_f32, is_result=True)
 
             return run
 
         call_of(module).put(self.key, around)
-        return "%s: products in bf16, results in f32" % self.named()
+        return "%s: products in %s, results in f32" % (self.named(), self.value)
+
+    def fact(self):
+        fact = super().fact()
+        if self.scaling is not None and self.state == "applied":
+            fact["text"] += self.scaling.told()
+        return fact
 
 
 # ---- the compiler ----
@@ -348,7 +405,7 @@ class Compile(ModelKnob):
         return "" if cls.values_for(device) else why_no_compiler(device)
 
     @classmethod
-    def offers_of(cls, module, model):
+    def offers_of(cls, shim, module, model):
         layers = sum(not list(m.children()) for m in module.modules())
         text = "%s of %s, called from Python" % (counted(layers, "layer"), model.name)
         # Under autocast the compiler chooses where numbers are rounded to 16 bits.

@@ -19,6 +19,8 @@ USED = (
     "ridge_knob_process",
     "ridge_loaders",
     "ridge_models",
+    "ridge_scaler",
+    "ridge_knob_loader",
 )
 CLASSES = ("bit_identical", "reassociation", "precision", "trajectory")
 SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
@@ -56,6 +58,8 @@ class Knob:
     """
 
     key = ""
+    # Samples of a step over those of a step of the program as it is, where it is applied.
+    work = 1
     # What it offers is known better the longer the program has run: offers() is asked without a marker,
     # on any thread.
     is_told_late = False
@@ -105,11 +109,13 @@ class Knob:
             "text": self.text[:MOST_TEXT],
             "site": self.site,
             "seconds": self.seconds,
+            "work": self.work,
         }
 
 
-def offer(key, value, text, semantic_class=None):
-    """`semantic_class`: where it is another than that of the table."""
+def offer(key, value, text, semantic_class=None, work=1):
+    """`semantic_class`: where it is another than that of the table. `work`: samples of a step over
+    those of a step without."""
     if semantic_class is None:
         semantic_class = CLASSES.index(TABLE[key]["class"])
     return {
@@ -118,6 +124,7 @@ def offer(key, value, text, semantic_class=None):
         "class": semantic_class,
         "text": text[:MOST_TEXT],
         "refusal": "",
+        "work": work,
     }
 
 

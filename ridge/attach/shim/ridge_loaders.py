@@ -31,6 +31,7 @@ class Entry:
         # What was done to it.
         self.cache, self.has_new_workers, self.persists, self.mark = None, False, False, None
         self.background = None  # the knob that has a thread make its batches
+        self.copier = None  # the knob that copies its batches to a device
         # Batches of that thread, how often some were taken back, and steps that it saw drawing nothing.
         self.served = self.returns = self.seen_steps = 0
         # Of a probing run.

@@ -372,7 +372,7 @@ class ModelKnob(ridge_knobs.Knob):
             module = model.ref()
             refusal = cls.refusal_of(shim, module, model) or cls.reason_not_to_try(module)
             if not refusal:
-                return cls.offers_of(module, model)
+                return cls.offers_of(shim, module, model)
             why = why or refusal
         return [ridge_knobs.refusal(cls.key, why or search.reason())]
 

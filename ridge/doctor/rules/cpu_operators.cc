@@ -4,6 +4,7 @@
 #include <charconv>
 #include <iterator>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ridge/doctor/trace/name_words.h"
@@ -57,16 +58,24 @@ bool is_planar(const Trace& trace, const Details& details) {
 
 }  // namespace
 
-std::vector<size_t> fp32_products(const Trace& trace) {
+std::vector<size_t> products_of_type(const Trace& trace, std::string_view type) {
+  const std::string types = "[\"" + std::string(type) + "\"";
   std::vector<size_t> rows;
   ByName is_product(trace, [](std::string_view name) { return is_one_of(name, kProducts); });
   for (size_t row = 0; row < trace.size(); ++row) {
     const Details* details = details_of(trace, row);
     if (details != nullptr && details->types != 0 && is_product(row) &&
-        trace.names[details->types].starts_with("[\"float\""))
+        trace.names[details->types].starts_with(types))
       rows.push_back(row);
   }
   return rows;
+}
+
+std::vector<size_t> fp32_products(const Trace& trace) { return products_of_type(trace, "float"); }
+
+bool has_short_products(const Trace& trace) {
+  return !products_of_type(trace, "c10::BFloat16").empty() ||
+         !products_of_type(trace, "c10::Half").empty();
 }
 
 std::vector<size_t> planar_convolutions(const Trace& trace) {

@@ -14,21 +14,13 @@ namespace ridge::doctor {
 namespace {
 
 constexpr double kLeastShare = 0.20;  // Share of a step that products must take.
-// Matrix units of most devices do such products in 16 bits about 8 times as fast (dense).
-constexpr double kUsualSpeedup = 8;
-constexpr double kSure = 0.4;  // Memory keeps real ones from all of it.
+constexpr double kSure = 0.4;         // Memory keeps real ones from all of it.
 
 // 0 where the recorder does not say.
 int32_t capability(const Trace& trace, int32_t device) {
   for (const Device& each : trace.devices)
     if (each.number == device) return each.major;
   return 0;
-}
-
-// The part of the time of plain products that matrix units save, by what the device's maker states.
-double saved_share(const Trace& trace, const Analysis& analysis) {
-  const Roof roof = roof_of(trace, analysis, {});
-  return 1 - (roof.half > 0 ? roof.single / roof.half : 1 / kUsualSpeedup);
 }
 
 // Those of compute capability 7 multiply FP16 alone; TF32 and bf16 came with 8.
@@ -83,6 +75,9 @@ void judge_processor(const Trace& trace, const Analysis& analysis, RuleOutput& o
 }  // namespace
 
 void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  // A program that computes in 16 bits somewhere has chosen, and R15 looks at what it left out.
+  if (has_short_products(trace))
+    return add_reason(output, "the program computes products in 16 bits itself");
   if (analysis.is_cpu_only) return judge_processor(trace, analysis, output);
   const int32_t major = capability(trace, analysis.device);
   if (major > 0 && major < kFirst) {
@@ -103,7 +98,7 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
     return;
   }
   Finding finding{.rule = "R13", .title = "matrix units idle: products in plain FP32"};
-  charge(finding, analysis, saved_share(trace, analysis) * plain_ms, kSure);
+  charge(finding, analysis, saved_by_matrix_units(trace, analysis) * plain_ms, kSure);
   finding.severity = Severity::kHigh;
   finding.confidence = 0.7;
   const std::vector<size_t> longest = longest_of(trace, plain);

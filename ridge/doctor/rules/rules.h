@@ -28,6 +28,7 @@ void r10_allocator(const Trace& trace, const Analysis& analysis, RuleOutput& out
 void r11_late_modules(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r14_slow_products(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r15_mixed_precision(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r17_few_blocks(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOutput& output);
@@ -51,6 +52,7 @@ inline constexpr Rule kRules[] = {
     {"R11", "code loaded late", false, r11_late_modules},
     {"R13", "matrix units idle", false, r13_tensor_cores},
     {"R14", "slow matrix products", true, r14_slow_products},
+    {"R15", "mixed precision falls short", false, r15_mixed_precision},
     {"R16", "layout copies and casts", false, r16_layout_copies},
     {"R17", "too few blocks", true, r17_few_blocks},
     {"R18", "small micro-batch", false, r18_small_micro_batch},

@@ -87,6 +87,8 @@ std::optional<double> ceiling_of(const ForeignProposal& proposal, const PartShar
   PartShares shares = parts;
   shares.wait = std::clamp(shares.wait, 0.0, 1.0);
   Rest rest = rest_by_part(proposal.part, shares.wait);
+  // At the most, a step of more samples takes no longer.
+  if (proposal.work > 1) rest = 1 / static_cast<double>(proposal.work);
   for (const OperatorCeiling& each : kOperatorCeilings)
     if (each.technique == proposal.technique)
       if (const Rest other = each.rest(shares)) rest = std::max(rest.value_or(0), *other);

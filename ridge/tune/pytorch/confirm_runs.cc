@@ -50,14 +50,16 @@ ConfirmRuns::ConfirmRuns(const ForeignTarget& target,
       result_(result),
       has_steps_(costs.has_steps),
       steps_(steps_within(costs, seconds)),
+      work_(work_of(costs.facts, result)),
       most_seconds_(kPatience * seconds + kMoreSeconds) {}
 
 TrainedRun ConfirmRuns::operator()(bool is_result, int64_t reseed) const {
   const int64_t begun = now_ns();
   const auto seconds = [&] { return static_cast<double>(now_ns() - begun) * 1e-9; };
+  const int64_t work = is_result ? work_ : 1, steps = (steps_ + work - 1) / work;
   const attach::ShimOptions shim{
-      .profiled_steps = 0, .record_steps = steps_, .reseed = reseed, .watches_losses = true};
-  ForeignProgram program(target_, is_result ? result_ : ForeignRecipe{}, shim, steps_);
+      .profiled_steps = 0, .record_steps = steps, .reseed = reseed, .watches_losses = true};
+  ForeignProgram program(target_, is_result ? result_ : ForeignRecipe{}, shim, steps);
   TrainedRun run;
   std::optional<attach::RunRecord> record;
   double whole_at = 0;  // seconds, when all steps were recorded
@@ -72,19 +74,20 @@ TrainedRun ConfirmRuns::operator()(bool is_result, int64_t reseed) const {
     // A program with {steps} ends by itself, mostly behind an evaluation.
     if (whole_at > 0 && !has_steps_) {
       const auto facts = program.facts();
-      if ((facts && facts->steps > steps_) || seconds() > whole_at + kFactsSeconds) break;
+      if ((facts && facts->steps > steps) || seconds() > whole_at + kFactsSeconds) break;
     }
     if (seconds() > most_seconds_) throw program.failure("a run did not end in time");
   }
   run.seconds = seconds();
-  if (record) run.losses = record->losses;
+  if (record) run.losses = by_samples(*record, work).losses;
   if (run.has_ended) run.printed = printed_loss(end_of_file(program.place().output_path()));
   if (const auto facts = program.facts()) {
     run.evaluations = facts->evaluations;
     run.evaluated = facts->evaluated;
     std::erase_if(run.evaluations, [&](const attach::EvaluationFacts& each) {
-      return (each.is_open && !run.has_ended) || (!run.has_ended && each.step > steps_);
+      return (each.is_open && !run.has_ended) || (!run.has_ended && each.step > steps);
     });
+    for (attach::EvaluationFacts& each : run.evaluations) each.step *= work;
   }
   return run;
 }

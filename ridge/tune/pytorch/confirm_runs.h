@@ -25,7 +25,8 @@ class ConfirmRuns {
   const ForeignTarget& target_;
   const ForeignRecipe& result_;
   bool has_steps_;
-  int64_t steps_;  ///< A run is cut off behind so many.
+  int64_t steps_;  ///< A run is cut off behind so many, or behind as many samples.
+  int64_t work_;   ///< Samples of a step of the result over those of a step before.
   double most_seconds_;
 };
 

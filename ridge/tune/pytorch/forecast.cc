@@ -33,7 +33,7 @@ constexpr Shares kElsewhere[] = {
     {"cudnn.benchmark", 0, 0.2},     {"optimizer.fused", 0, 0.8}, {"optimizer.foreach", 0, 0.6},
     {"optimizer.compile", 0, 0.8},   {"save.background", 0, 0.3}, {"threads", -0.1, 0.15},
     {"allocator.keep", 0, 0.5},      {"allocator", -0.1, 0.5},    {"huge_pages", -0.02, 0.1},
-    {"cuda_allocator", -0.02, 0.05},
+    {"cuda_allocator", -0.02, 0.05}, {"loader.batch", 0, 0.9},    {"loader.to_device", -0.02, 0.2},
 };
 
 // Any other technique.

@@ -69,8 +69,10 @@ struct GuardRuns::Recording {
 GuardRuns::~GuardRuns() = default;
 
 void GuardRuns::begin(const ProgramImports& imports,
+                      const attach::ProcessFacts& facts,
                       int64_t steps,
                       std::vector<std::string>& notes) {
+  facts_ = &facts;
   steps_ = steps;
   notes_ = &notes;
   imports_ = imports.text;
@@ -124,8 +126,7 @@ void GuardRuns::look_at_parent(double usual_seconds) {
 }
 
 // A run that waits goes on when another ends, or the parent is there.
-GuardRuns::Way GuardRuns::way_of(const ForeignRun& run,
-                                 const Recording& recording) const {
+GuardRuns::Way GuardRuns::way_of(const ForeignRun& run, const Recording& recording) const {
   const bool may_fork = trust_ != Trust::kNever && parent_ != nullptr &&
                         !needs_own_start(run.recipe) &&
                         !recording.again.contains(recording.waiting.front()) &&
@@ -141,15 +142,15 @@ GuardRuns::Way GuardRuns::way_of(const ForeignRun& run,
 void GuardRuns::start(Recording& recording, Way way) {
   const size_t place = recording.waiting.front();
   const auto& [recipe, reseed, nudge] = recording.runs[place];
+  const int64_t work = work_of(*facts_, recipe), steps = (steps_ + work - 1) / work;
   const attach::ShimOptions shim{
-      .profiled_steps = 0, .record_steps = steps_, .reseed = reseed, .nudge = nudge};
+      .profiled_steps = 0, .record_steps = steps, .reseed = reseed, .nudge = nudge};
   Run run{.program = nullptr, .place = place, .begun_ns = now_ns()};
-  run.program =
-      std::make_unique<ForeignProgram>(target_,
-                                       waiting_asleep(recipe),
-                                       shim,
-                                       steps_ + 1,
-                                       way == Way::kForked ? parent_->parent() : nullptr);
+  run.program = std::make_unique<ForeignProgram>(target_,
+                                                 waiting_asleep(recipe),
+                                                 shim,
+                                                 steps + 1,
+                                                 way == Way::kForked ? parent_->parent() : nullptr);
   const bool is_forked = run.program->is_forked();
   if (way == Way::kForked && !is_forked) give_up(parent_->parent()->why());
   run.until_ns = LoopBudget::deadline(kPatience * recording.limits.usual_seconds +
@@ -193,7 +194,8 @@ void GuardRuns::ended(Recording& recording, Run& run, attach::RunRecord record) 
   if (!is_forked && recording.again.contains(run.place) && trust_ == Trust::kTrusted)
     give_up("a run failed that was forked from a process that had imported them, and not anew");
   if (run.is_control) control_ = record;
-  recording.records[run.place] = std::move(record);
+  recording.records[run.place] =
+      by_samples(std::move(record), work_of(*facts_, recording.runs[run.place].recipe));
   run.program.reset();
   compare_control(recording);
 }
@@ -201,8 +203,7 @@ void GuardRuns::ended(Recording& recording, Run& run, attach::RunRecord record) 
 // Its fork may be the reason: so it runs once more, anew.
 void GuardRuns::failed(Recording& recording, Run& run, const VariantFailed& failure) {
   if (!run.program->is_forked()) throw failure;
-  if (run.is_control)
-    give_up("a run that was forked from a process that had imported them failed");
+  if (run.is_control) give_up("a run that was forked from a process that had imported them failed");
   recording.again.insert(run.place);
   recording.waiting.push_front(run.place);
   run.program.reset();

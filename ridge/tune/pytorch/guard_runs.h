@@ -35,8 +35,12 @@ class GuardRuns {
   GuardRuns(const GuardRuns&) = delete;
   GuardRuns& operator=(const GuardRuns&) = delete;
 
-  /// Each run has so many steps. `notes`, which must outlive it, gets how runs were started.
-  void begin(const ProgramImports& imports, int64_t steps, std::vector<std::string>& notes);
+  /// Each run has so many steps of the program as it is; one with larger batches has as many
+  /// samples in fewer. `facts` and `notes`, which gets how runs were started, must outlive it.
+  void begin(const ProgramImports& imports,
+             const attach::ProcessFacts& facts,
+             int64_t steps,
+             std::vector<std::string>& notes);
   /// Their records, in order. VariantFailed where a run fails that was started anew, TrialStopped
   /// with stop_requested() or at the limit.
   std::vector<attach::RunRecord> record(const ForeignReference::Runs& runs,
@@ -71,6 +75,7 @@ class GuardRuns {
   const ForeignTarget& target_;
   size_t at_once_;
   int64_t steps_ = 0, forked_ = 0;
+  const attach::ProcessFacts* facts_ = nullptr;
   std::vector<std::string>* notes_ = nullptr;
   std::string imports_;
   Trust trust_ = Trust::kNever;

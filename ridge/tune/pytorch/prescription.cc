@@ -17,10 +17,13 @@ constexpr std::string_view kNearerData[] = {"loader.cache"};
 constexpr std::string_view kAhead[] = {"loader.workers", "loader.background"};
 constexpr std::string_view kFewerCalls[] = {
     "model.compile", "optimizer.fused", "optimizer.compile"};
+constexpr std::string_view kLargerBatch[] = {
+    "loader.batch", "model.compile", "optimizer.fused", "optimizer.compile"};
 constexpr std::string_view kFusion[] = {"model.compile"};
-constexpr std::string_view kPinned[] = {"loader.pin"};
+constexpr std::string_view kPinned[] = {"loader.to_device", "loader.pin"};
 constexpr std::string_view kDeviceMemory[] = {"cuda_allocator"};
 constexpr std::string_view kShorterFormats[] = {"model.autocast", "matmul.tf32"};
+constexpr std::string_view kWiderUnits[] = {"matmul.tf32"};
 constexpr std::string_view kSearch[] = {"model.compile", "cudnn.benchmark"};
 constexpr std::string_view kOneLayout[] = {"model.channels_last", "model.compile"};
 constexpr std::string_view kOneUpdate[] = {
@@ -39,8 +42,9 @@ constexpr Prescription kPrescriptions[] = {
     {"R10", "", kDeviceMemory},
     {"R13", "", kShorterFormats},
     {"R14", "", kSearch},
+    {"R15", "wide products", kWiderUnits},
     {"R16", "", kOneLayout},
-    {"R18", "", kFewerCalls},
+    {"R18", "", kLargerBatch},
     {"R21", "", kOneUpdate},
     {"R29", "checkpoints", kSaves},
     {"R29", "loader", kAhead},

@@ -10,6 +10,8 @@ namespace {
 // The steps of one run take this share of the budget, within the numbers of steps.
 constexpr double kRunShare = 0.015;
 constexpr int64_t kLeastSteps = kForeignSteps, kMostSteps = 60;
+// Runs beside which one with larger batches is held have so many of its steps, at least.
+constexpr int64_t kLeastLargeSteps = 2 * kForeignSteps;
 
 /// A number of threads that splits sums elsewhere; 0: there is none.
 int64_t other_threads(int64_t threads, int cpus) {
@@ -19,11 +21,12 @@ int64_t other_threads(int64_t threads, int cpus) {
 
 }  // namespace
 
-void ProgramGuard::begin(const LoopView& loop) {
+void ProgramGuard::begin(const LoopView& loop, int64_t most_work) {
   observer_ = &loop.observer;
   const auto steps = static_cast<int64_t>(kRunShare * loop.budget.total() / costs_.step_seconds);
-  steps_ = std::clamp(steps, kLeastSteps, kMostSteps);
-  runs_.begin(costs_.imports, steps_, loop.summary.notes);
+  const int64_t large = most_work > 1 ? most_work * kLeastLargeSteps : 0;
+  steps_ = std::max(large, std::clamp(steps, kLeastSteps, kMostSteps));
+  runs_.begin(costs_.imports, costs_.facts, steps_, loop.summary.notes);
   reference_.emplace([this](const ForeignReference::Runs& runs) { return record(runs); },
                      costs_.facts.step_source == "module",
                      other_threads(costs_.facts.threads, cpus_));

@@ -20,8 +20,9 @@ class ProgramGuard {
       : costs_(costs), cpus_(cpus), at_once_(cpus > 1 ? 2 : 1), runs_(target, at_once_) {}
 
   /// The program has been probed and a step timed, before all else: each run has as many steps as
-  /// its share of the budget allows.
-  void begin(const LoopView& loop);
+  /// its share of the budget allows, and enough for steps of `most_work` times as many samples,
+  /// which runs of fewer steps are made for.
+  void begin(const LoopView& loop, int64_t most_work);
   /// Seconds that the guard of one more change of the class takes, with the runs of the program as
   /// it is and of controls that it makes first.
   double seconds(SemanticClass semantic_class) const;

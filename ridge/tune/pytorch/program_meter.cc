@@ -106,7 +106,7 @@ double probed_step(const ProgramCosts& costs) { return std::max(1e-4, costs.fact
 PartShares ProgramCosts::parts() const {
   PartShares parts{.wait = wait_share};
   if (!(step_seconds > 0)) return parts;
-  const double longer = baseline_seconds / step_seconds;
+  const double longer = static_cast<double>(work) * baseline_seconds / step_seconds;
   const auto scaled = [&](double share) { return std::clamp(share * longer, 0.0, 1.0); };
   if (fault_seconds) parts.faults = std::clamp(*fault_seconds / step_seconds, 0.0, 1.0);
   if (!shares) return parts;
@@ -117,6 +117,13 @@ PartShares ProgramCosts::parts() const {
                        .allocations = scaled(shares->operators->allocations),
                        .beside = scaled(shares->operators->beside)};
   return parts;
+}
+
+int64_t work_of(const attach::ProcessFacts& facts, const ForeignRecipe& recipe) {
+  int64_t work = 1;
+  for (const attach::KnobOffer& offer : facts.offers)
+    if (!offer.value.empty() && recipe.get(offer.key) == offer.value) work *= offer.work;
+  return work;
 }
 
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {

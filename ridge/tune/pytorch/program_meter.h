@@ -33,6 +33,7 @@ struct ProgramCosts {
   double baseline_seconds = 0;  ///< Seconds of a step of the program as it is.
   /// Seconds, at most, that pages of such a step took to be mapped; nothing: not known.
   std::optional<double> fault_seconds{};
+  int64_t work = 1;  ///< Samples of a step with what was kept, over those of one without.
   /// Seconds of a step with what was kept, and the share of it that waits for data.
   double step_seconds = 0, wait_share = 0;
 
@@ -43,6 +44,9 @@ struct ProgramCosts {
     return start_seconds + static_cast<double>(steps) * step_seconds;
   }
 };
+
+/// Samples of a step with the recipe over those of a step without, as the probe of `facts` says.
+int64_t work_of(const attach::ProcessFacts& facts, const ForeignRecipe& recipe);
 
 /// Runs the program until it has made some steps. VariantFailed where it fails or makes none,
 /// TrialStopped with stop_requested().

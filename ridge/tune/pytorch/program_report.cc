@@ -122,6 +122,34 @@ void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
                           costs.start_seconds));
 }
 
+std::string text_of_leave(std::span<const ForeignProposal> proposals,
+                          const std::map<size_t, SpeedRange>& timed) {
+  constexpr std::string_view kLeave =
+      "it is another trajectory, so --allow-trajectory is needed to try it";
+  std::string text;
+  double best = 0;
+  for (size_t id = 0; id < proposals.size(); ++id) {
+    const ForeignProposal& proposal = proposals[id];
+    if (proposal.work == 1 || proposal.knobs.empty()) continue;
+    const std::string& batch = proposal.knobs.front().second;
+    const auto found = timed.find(id);
+    if (found == timed.end() && text.empty())
+      text = fmt::format("a batch of {} would bring at most {} times the samples a second; {}",
+                         batch,
+                         proposal.work,
+                         kLeave);
+    if (found == timed.end() || found->second.high <= best) continue;
+    best = found->second.high;
+    text = fmt::format(
+        "a batch of {} made {:.2f} to {:.2f} times the samples a second when it was timed; {}",
+        batch,
+        found->second.low,
+        found->second.high,
+        kLeave);
+  }
+  return text;
+}
+
 TrialResult prove_programs(ForeignRunner& before,
                            ForeignRunner& after,
                            const TrialOptions& options,
@@ -133,6 +161,7 @@ TrialResult prove_programs(ForeignRunner& before,
   const TrialResult trial = compare(used_before, used_after, options);
   if (trial.pairs.empty()) return trial;
   summary.result = summary.baseline;
+  summary.result.step_samples *= options.work;
   summary.result.device_idle_share.reset();  // known when its steps have been recorded
   report_usage(used_before, before, summary.baseline);
   report_usage(used_after, after, summary.result);

@@ -1,7 +1,13 @@
 // The lines of a report about a third-party program.
 #pragma once
 
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "ridge/tune/pytorch/program_meter.h"
+#include "ridge/tune/pytorch/technique.h"
 
 namespace ridge {
 
@@ -10,6 +16,11 @@ void describe_program(const attach::CommandTemplate& command, OptimizeSummary& s
 
 /// Reports a step of the program as it is.
 void report_baseline(const LoopView& loop, const ProgramCosts& costs);
+
+/// Says what larger batches would bring that the user has not allowed: as `timed`, by the index of
+/// the proposal, or at most. Empty where none is proposed.
+std::string text_of_leave(std::span<const ForeignProposal> proposals,
+                          const std::map<size_t, SpeedRange>& timed);
 
 /// Times both as compare() does, and reports what both take besides: energy, memory, processors;
 /// and notes of what a change costs that no step has in it. `is_run_known`: the length of the

@@ -28,6 +28,11 @@ constexpr double kWorth = 1.02, kHope = 1.05;
 constexpr std::string_view kNoHistory =
     "; its predicted range is a wide estimate, for this machine has tried it less than four times";
 
+// A change that the user has to allow is timed where that takes no more than this share of the
+// budget: a start of the program, and some pairs of so many seconds in all.
+constexpr double kForeseenShare = 0.1, kForeseenSeconds = 5;
+constexpr int64_t kForeseenPairs = 4;
+
 // The examination after the proof has this share of the budget for itself; one that takes longer is
 // made where that much is left.
 constexpr double kExaminationShare = 0.05;
@@ -46,6 +51,14 @@ bool times_saves(const ForeignRunner& program) {
   return std::ranges::any_of(knobs(), [&](const Knob& knob) {
     return knob.times_saves && !program.recipe().get(knob.key).empty();
   });
+}
+
+// Samples of a step of it over those of a step of the program as it is.
+int64_t work_in(const ForeignRunner& program) {
+  int64_t work = 1;
+  for (const attach::KnobFacts& knob : program.facts().knobs)
+    if (knob.state == "applied") work *= knob.work;
+  return work;
 }
 
 double once_seconds(const attach::ProcessFacts& facts) {
@@ -73,7 +86,7 @@ class ProgramTarget final : public Target {
     ForeignRunner& best = as_program(*variant);
     measure_baseline(costs_, best);
     report_baseline(loop, costs_);
-    guard_.begin(loop);
+    guard_.begin(loop, most_work());
     const std::string trouble = check_budget(
         measured_times(costs_, best, guard_.seconds(SemanticClass::kBitIdentical)), loop);
     if (!trouble.empty()) {
@@ -118,6 +131,8 @@ class ProgramTarget final : public Target {
       const bool is_refused = !proposal.refusal.empty();
       const std::optional<double> ceiling = ceiling_of(proposal, parts);
       const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
+      const bool is_foreseen = is_timed_without_leave(proposal);
+      const auto timed = foreseen_.find(id);
       changes.push_back(
           {.technique = proposal.technique,
            .key = trial_key(proposal, id, best),
@@ -128,14 +143,36 @@ class ProgramTarget final : public Target {
            .semantic_class = proposal.semantic_class,
            .id = id,
            .loads = proposal.part == ForeignPart::kLoading,
-           .settled = proposal.refusal,
+           .settled = proposal.work > 1 && proposal.work < work_of(costs_.facts, best)
+                          ? "a larger batch was kept"
+                          : proposal.refusal,
            .settled_as = is_refused ? TrialVerdict::kRefused : TrialVerdict::kNotTried,
+           .is_foreseen = is_foreseen,
            .ceiling = ceiling,
            .ceiling_text = std::string(kUnsupported),
-           .predicted = is_refused ? std::nullopt : std::optional(gain.gain),
-           .is_rough = true});
+           .predicted = timed != foreseen_.end()    ? std::optional(timed->second)
+                        : is_refused || is_foreseen ? std::nullopt
+                                                    : std::optional(gain.gain),
+           .is_rough = true,
+           .needs_measurement = is_foreseen && timed == foreseen_.end()});
     }
     return changes;
+  }
+
+  // Times a change without the user's leave, to say what it would bring.
+  void measure(Change& change, VariantPair pair) override {
+    if (work_in(as_program(pair.after)) == work_in(as_program(pair.before))) return;
+    TrialOptions options = trial_options(pair, LoopBudget::deadline(kForeseenSeconds));
+    options.most_pairs = options.least_pairs = kForeseenPairs;
+    SpeedRange gain{.low = kNoCeiling, .high = 0};
+    for (const Pair& one : compare(pair.before, pair.after, options).pairs) {
+      if (one.dropped) continue;
+      gain.low = std::min(gain.low, std::exp(one.log_ratio()));
+      gain.high = std::max(gain.high, std::exp(one.log_ratio()));
+    }
+    if (gain.high <= 0) return;
+    change.predicted = gain;
+    foreseen_[change.id] = gain;
   }
 
   bool is_sound(const Change& /*change*/, VariantPair pair, TrialRecord& record) override {
@@ -160,6 +197,7 @@ class ProgramTarget final : public Target {
     after.time_saves(with_saves);
     TrialOptions options = foreign_trial_options(until_ns, 0, before, after);
     options.judge = {.worth = std::log(kWorth), .hope = std::log(kHope)};
+    options.work = static_cast<double>(work_in(after)) / static_cast<double>(work_in(before));
     return options;
   }
 
@@ -188,6 +226,7 @@ class ProgramTarget final : public Target {
     costs_.step_seconds = std::max(1e-9, trial.after_seconds);
     costs_.wait_share = wait_share(trial.pairs, &Pair::after);
     costs_.whole_steps = as_program(best).whole_steps();
+    costs_.work = work_in(as_program(best));
     for (const attach::KnobFacts& knob : as_program(best).facts().knobs)
       if (!knob.site.empty()) sites_[knob.key] = knob.site;
   }
@@ -236,6 +275,9 @@ class ProgramTarget final : public Target {
   }
 
   void examine(std::span<const Change> kept, const LoopView& loop) override {
+    if (!request_.loop.allow_trajectory)
+      if (std::string text = text_of_leave(proposals_, foreseen_); !text.empty())
+        loop.summary.notes.push_back(std::move(text));
     if (!loop.summary.is_faster()) return;  // start() has that of the program as it is
     StepExamination& told = loop.summary.examination.emplace();
     const double seconds = examination_seconds(costs_, proven_open_seconds_);
@@ -291,6 +333,19 @@ class ProgramTarget final : public Target {
     return fmt::format("{}; {}", trouble->text, trouble->fix);
   }
 
+  // Samples of the largest steps that may be tried over those of a step as it is.
+  int64_t most_work() const {
+    int64_t most = 1;
+    for (const ForeignProposal& proposal : proposals_)
+      if (request_.loop.allow_trajectory) most = std::max(most, proposal.work);
+    return most;
+  }
+
+  bool is_timed_without_leave(const ForeignProposal& proposal) const {
+    if (proposal.work == 1 || request_.loop.allow_trajectory || request_.loop.is_dry) return false;
+    return costs_.start_seconds + kForeseenSeconds <= kForeseenShare * request_.loop.budget_seconds;
+  }
+
   ForeignRecipe recipe_of(std::span<const Change> kept) const {
     ForeignRecipe recipe;
     for (const Change& change : kept) recipe = with_proposal(recipe, proposals_[change.id]);
@@ -305,6 +360,7 @@ class ProgramTarget final : public Target {
   ProgramCosts costs_;
   ProgramGuard guard_;
   std::vector<ForeignProposal> proposals_;    ///< Change::id is the index.
+  std::map<size_t, SpeedRange> foreseen_;     ///< Gains of proposals that were only timed.
   double proven_open_seconds_ = 0;            ///< Seconds until what was proven could be timed.
   std::map<std::string, std::string> sites_;  ///< Key of a kept knob: where its call stands.
 };

@@ -29,6 +29,7 @@ ForeignProposal proposal_of(const attach::KnobOffer& offer, const Knob& knob) {
   ForeignProposal proposal{.technique = offer.key,
                            .semantic_class = offer.semantic_class,
                            .part = knob.part,
+                           .work = offer.work,
                            .hypothesis = offer.text,
                            .refusal = offer.refusal};
   if (proposal.refusal.empty()) proposal.knobs.emplace_back(offer.key, offer.value);

@@ -3,6 +3,7 @@
 // tried and in which order; what it gains is measured.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -25,6 +26,7 @@ struct ForeignProposal {
   std::vector<std::pair<std::string, std::string>> variables{};  ///< Set in the environment.
   SemanticClass semantic_class = SemanticClass::kBitIdentical;
   ForeignPart part = ForeignPart::kAll;
+  int64_t work = 1;  ///< Samples of a step with it over those of a step without.
   std::string hypothesis{};
   std::string refusal{};  ///< Not empty: nothing is to be tried.
 };

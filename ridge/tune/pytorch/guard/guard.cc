@@ -124,6 +124,19 @@ bool ForeignBaseline::is_repeatable() const {
   return !seeds.empty() && has_bits(seeds[0]) && difference_of(seeds[0], again).empty();
 }
 
+RunRecord by_samples(RunRecord record, int64_t work) {
+  const auto repeated = [work](const std::vector<double>& values) {
+    std::vector<double> all;
+    for (const double value : values) all.insert(all.end(), static_cast<size_t>(work), value);
+    return all;
+  };
+  if (work <= 1) return record;
+  record.steps *= work;
+  record.losses = repeated(record.losses);
+  record.gradient_norms = repeated(record.gradient_norms);
+  return record;
+}
+
 GuardOutcome judge_runs(const ForeignBaseline& baseline,
                         const std::vector<RunRecord>& candidates,
                         SemanticClass semantic_class) {

@@ -53,6 +53,11 @@ struct ForeignMargin {
 };
 ForeignMargin margin_of(const ForeignBaseline& baseline);
 
+/// The record of a run whose steps take `work` times as many samples, step by step as a run over
+/// the same samples has it: each loss and norm stands `work` times. Nothing else is changed. A loss
+/// is that of the weights before its step, so the run counts as up to a half of a step behind.
+attach::RunRecord by_samples(attach::RunRecord record, int64_t work);
+
 /// `candidates[i]` ran with the same reseed as `baseline.seeds[i]`; there may be fewer of them, for
 /// classes 2 and 3 not. Of a program that only calls modules one seed is enough, and class 3 cannot
 /// be told.
