@@ -51,10 +51,10 @@ class ForkedProgram : public testing::Test {
     recipe.set("threads", "1");
     const Runs runs = {{}, {}, {{}, 1, 0}, {{}, 0, kFineNudge}, {recipe, 0, 0}};
     GuardRuns some(target, 2), anew(target, 2);
-    some.begin(costs.imports, 16, notes);
+    some.begin(costs.imports, costs.facts, 16, notes);
     const std::vector<RunRecord> found = some.record(runs, limits);
     EXPECT_EQ(some.forked(), 4) << example << ": " << fmt::format("{}", fmt::join(notes, "; "));
-    anew.begin({.text = {}, .refusal = "to compare with"}, 16, notes);
+    anew.begin({.text = {}, .refusal = "to compare with"}, costs.facts, 16, notes);
     const std::vector<RunRecord> wanted = anew.record(runs, limits);
     for (size_t i = 0; i < runs.size(); ++i) {
       EXPECT_EQ(found[i].steps, 16) << example << ", run " << i;
