@@ -90,14 +90,16 @@ class GuardRunsTest : public testing::Test {
         R"(["{}","{}/{}{}"])", name, packages().string(), path, is_package ? "/__init__.py" : ".py");
   }
   /// As a probe would have noted it.
-  ProgramImports imports(const std::string& environment = "{}") const {
+  ProgramImports imports(const std::string& environment = "{}",
+                         const std::string& set_by_torch = "{}") const {
     return {.text = fmt::format(
-                R"({{"refusal":"","with_torch":[{},{},{}],"later":[{}],"environment":{}}})",
+                R"({{"with_torch":[{},{},{}],"later":[{}],"environment":{},"set_by_torch":{}}})",
                 entry("torch"),
                 entry("torch.optim"),
                 entry("torch.optim.optimizer"),
                 entry("behind"),
-                environment),
+                environment,
+                set_by_torch),
             .refusal = {}};
   }
 
@@ -257,6 +259,13 @@ TEST_F(GuardRunsTest, WhatAPackageSetsIsSetInWhatIsForked) {
   record(plain_and({}));
   EXPECT_EQ(runs_->forked(), 1);
   EXPECT_EQ(notes().find("up to torch"), std::string::npos) << notes();
+}
+
+TEST_F(GuardRunsTest, WhatTheProgramSetsBeforeTorchIsMissing) {
+  begin("plain", imports(R"({"OMP_NUM_THREADS":"3"})", R"({"OMP_NUM_THREADS":"3"})"));
+  record(plain_and({}));
+  EXPECT_EQ(runs_->forked(), 0);
+  EXPECT_SAYS(notes(), "sets OMP_NUM_THREADS before");
 }
 
 TEST_F(GuardRunsTest, AnImportThatDoesNotEndIsNotAwaited) {

@@ -58,9 +58,8 @@ class Parent:
         try:
             with open(os.path.join(self.folder, "imports.json")) as file:
                 wanted = json.load(file)
-            if wanted["refusal"]:
-                raise Unfit(wanted["refusal"])
             self.import_all(wanted["with_torch"])
+            self.check_variables(wanted)
             self.state.check()
             self.hidden.hide()
         except Exception as error:
@@ -114,11 +113,23 @@ class Parent:
         self.import_all(wanted["later"])
         self.state.check()
         self.hidden.hide()
-        changed = ridge_packages.changes_of(self.first)
-        for name in sorted(set(changed) | set(wanted["environment"])):
-            before = self.first.get(name)
-            if changed.get(name, before) != wanted["environment"].get(name, before):
+        set_here, wanted_here = ridge_packages.changes_of(self.first), wanted["environment"]
+        for name in sorted(set(set_here) | set(wanted_here)):
+            # One that is gone is None in both.
+            is_same = name in set_here and name in wanted_here
+            if not is_same or set_here[name] != wanted_here[name]:
                 raise Unfit("the program sets %s behind its import of torch" % name)
+
+    def check_variables(self, wanted):
+        """Packages read variables when they are loaded: the program may have set none of its own
+        before. One that loads torch sets more behind that."""
+        set_here = ridge_packages.changes_of(self.first)
+        for name, value in sorted(wanted["set_by_torch"].items()):
+            if name not in set_here or set_here[name] != value:
+                raise Unfit("the program sets %s before it imports torch" % name)
+        for name, value in sorted(set_here.items()):
+            if name not in wanted["environment"] or wanted["environment"][name] != value:
+                raise Unfit("a package sets %s otherwise than in the program" % name)
 
     # ---- orders ----
 

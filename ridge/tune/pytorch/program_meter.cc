@@ -85,7 +85,6 @@ ProgramImports imports_of(const ForeignTarget& target,
     imports.text = read_file(fmt::format("{}/imports_{}.json", program.shim().path(), facts.pid),
                              kImportLimits.bytes);
     const JsonValue json = parse_json(imports.text, "imports", kImportLimits);
-    imports.refusal = json.at("refusal", "imports").as_string("refusal");
     const JsonValue::Array& words = json.at("words", "imports").as_array("words");
     const std::vector<std::string>& command = target.command.words();
     bool is_python = words.size() == command.size();
