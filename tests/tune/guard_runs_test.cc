@@ -270,14 +270,8 @@ TEST_F(GuardRunsTest, WhatTheProgramSetsBeforeTorchIsMissing) {
 
 TEST_F(GuardRunsTest, AnImportThatDoesNotEndIsNotAwaited) {
   package("torch",
-          "import os, time
-PID = 0
-def save(): pass
-class serialization: pass
-"
-          "if 'RIDGE_SHIM_PARENT' in os.environ: time.sleep(600)
-from . import optim
-");
+          "import os, time\nPID = 0\ndef save(): pass\nclass serialization: pass\n"
+          "if 'RIDGE_SHIM_PARENT' in os.environ: time.sleep(600)\nfrom . import optim\n");
   begin("plain", imports());
   const std::vector<RunRecord> records = runs_->record(
       plain_and({}), {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 0.05});

@@ -113,23 +113,18 @@ class Parent:
         self.import_all(wanted["later"])
         self.state.check()
         self.hidden.hide()
-        set_here, wanted_here = ridge_packages.changes_of(self.first), wanted["environment"]
-        for name in sorted(set(set_here) | set(wanted_here)):
-            # One that is gone is None in both.
-            is_same = name in set_here and name in wanted_here
-            if not is_same or set_here[name] != wanted_here[name]:
-                raise Unfit("the program sets %s behind its import of torch" % name)
+        here, there = ridge_packages.changes_of(self.first), wanted["environment"]
+        for name in others({*here, *there}, here, there):
+            raise Unfit("the program sets %s behind its import of torch" % name)
 
     def check_variables(self, wanted):
         """Packages read variables when they are loaded: the program may have set none of its own
         before. One that loads torch sets more behind that."""
-        set_here = ridge_packages.changes_of(self.first)
-        for name, value in sorted(wanted["set_by_torch"].items()):
-            if name not in set_here or set_here[name] != value:
-                raise Unfit("the program sets %s before it imports torch" % name)
-        for name, value in sorted(set_here.items()):
-            if name not in wanted["environment"] or wanted["environment"][name] != value:
-                raise Unfit("a package sets %s otherwise than in the program" % name)
+        here, there = ridge_packages.changes_of(self.first), wanted["set_by_torch"]
+        for name in others(there, here, there):
+            raise Unfit("the program sets %s before it imports torch" % name)
+        for name in others(here, here, wanted["environment"]):
+            raise Unfit("a package sets %s otherwise than in the program" % name)
 
     # ---- orders ----
 
@@ -202,6 +197,12 @@ class Parent:
             sys.orig_argv[1:] = command[1:]
         self.state.draw_anew()
         self.hidden.begin()
+
+
+def others(names, here, there):
+    """Those variables that are not changed alike here and there."""
+    pairs = {name: [(name in one, one.get(name)) for one in (here, there)] for name in names}
+    return sorted(name for name, (one, other) in pairs.items() if one != other)
 
 
 def changes(start):
