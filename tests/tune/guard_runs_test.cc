@@ -89,7 +89,7 @@ class GuardRunsTest : public testing::Test {
     return fmt::format(
         R"(["{}","{}/{}{}"])", name, packages().string(), path, is_package ? "/__init__.py" : ".py");
   }
-  /// As a probe would have noted it.
+  /// The notes that a probe would have made.
   ProgramImports imports(const std::string& environment = "{}",
                          const std::string& set_by_torch = "{}") const {
     return {.text = fmt::format(
@@ -120,7 +120,7 @@ class GuardRunsTest : public testing::Test {
     for (auto& run : more) runs.push_back(run);
     return runs;
   }
-  /// Of each run: its process, and the one that forked or started its supervisor.
+  /// Process of each run, and the one that forked or started its supervisor.
   std::vector<std::pair<pid_t, pid_t>> lines() const {
     std::vector<std::pair<pid_t, pid_t>> found;
     std::ifstream file("runs");

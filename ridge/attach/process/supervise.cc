@@ -168,7 +168,7 @@ SandboxTrouble Supervisor::adopt() {
     return {.error = errno};
   started_ns_ = now_ns();
   program_ = task_.adopted;
-  // Where it has ended before, reap() tells.
+  // If it has ended before, reap() tells.
   [[maybe_unused]] const ssize_t written = ::write(task_.pipe, "", 1);
   ::close(task_.pipe);
   return {};

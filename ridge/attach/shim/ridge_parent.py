@@ -2,7 +2,7 @@
 
 It is Python at the point where it would begin the program: no line of that has run. It imports the
 packages that a run of the program had imported by its first step (ridge_imports.py), and nothing of
-the program's own. Then it waits at a socket (ridge/attach/process/warm_parent.h). For each order it
+the program's own. Then it waits at a socket (ridge/attach/warm_parent.h). For each order it
 forks a process that execs `ridge supervise`, and that one forks the program: serve() returns there,
 with argv, variables, folder and streams of that run, and Python begins the program.
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ridge/attach/process/program.h"
-#include "ridge/attach/process/warm_parent.h"
+#include "ridge/attach/warm_parent.h"
 #include "ridge/attach/process/workplace.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/step_gate.h"

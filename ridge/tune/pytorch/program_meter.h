@@ -14,7 +14,7 @@
 
 namespace ridge {
 
-/// What a process may import before the program runs in it (attach::ShimOptions::imports).
+/// The packages that a process may import before the program runs in it (attach::ShimOptions::imports).
 struct ProgramImports {
   std::string text{};
   std::string refusal{};  ///< Not empty: no such process is of use, and why.
