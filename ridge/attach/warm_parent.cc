@@ -93,13 +93,12 @@ WarmParent::State WarmParent::look() {
 std::unique_ptr<Program> WarmParent::start(const ProgramRequest& request,
                                            const std::string& shim_folder) {
   why_ = "it could not be forked";
-  return Program::forked(
-      request,
-      request_,
-      shim_folder,
-      [this](const std::string& path, const std::array<int, 3>& descriptors) {
-        return fork(path, descriptors);
-      });
+  return Program::forked(request,
+                         request_,
+                         shim_folder,
+                         [this](const std::string& path, const std::array<int, 3>& descriptors) {
+                           return fork(path, descriptors);
+                         });
 }
 
 pid_t WarmParent::fork(const std::string& path, const std::array<int, 3>& descriptors) {

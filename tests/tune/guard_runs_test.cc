@@ -86,8 +86,11 @@ class GuardRunsTest : public testing::Test {
     const bool is_package = name != "torch.optim.optimizer";
     std::string path = name;
     std::ranges::replace(path, '.', '/');
-    return fmt::format(
-        R"(["{}","{}/{}{}"])", name, packages().string(), path, is_package ? "/__init__.py" : ".py");
+    return fmt::format(R"(["{}","{}/{}{}"])",
+                       name,
+                       packages().string(),
+                       path,
+                       is_package ? "/__init__.py" : ".py");
   }
   /// The notes that a probe would have made.
   ProgramImports imports(const std::string& environment = "{}",
@@ -125,8 +128,7 @@ class GuardRunsTest : public testing::Test {
     std::vector<std::pair<pid_t, pid_t>> found;
     std::ifstream file("runs");
     std::string draw;
-    for (pid_t own = 0, parent = 0; file >> own >> parent >> draw;)
-      found.emplace_back(own, parent);
+    for (pid_t own = 0, parent = 0; file >> own >> parent >> draw;) found.emplace_back(own, parent);
     return found;
   }
   std::string notes() const { return fmt::format("{}", fmt::join(notes_, "\n")); }
@@ -273,8 +275,8 @@ TEST_F(GuardRunsTest, AnImportThatDoesNotEndIsNotAwaited) {
           "import os, time\nPID = 0\ndef save(): pass\nclass serialization: pass\n"
           "if 'RIDGE_SHIM_PARENT' in os.environ: time.sleep(600)\nfrom . import optim\n");
   begin("plain", imports());
-  const std::vector<RunRecord> records = runs_->record(
-      plain_and({}), {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 0.05});
+  const std::vector<RunRecord> records =
+      runs_->record(plain_and({}), {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 0.05});
   EXPECT_EQ(records[1].steps, 16);
   EXPECT_EQ(runs_->forked(), 0);
   EXPECT_SAYS(notes(), "takes too long");

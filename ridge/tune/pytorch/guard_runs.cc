@@ -124,8 +124,7 @@ void GuardRuns::look_at_parent(double usual_seconds) {
 }
 
 // A run that waits goes on when another ends, or the parent is there.
-GuardRuns::Way GuardRuns::way_of(const ForeignRun& run,
-                                 const Recording& recording) const {
+GuardRuns::Way GuardRuns::way_of(const ForeignRun& run, const Recording& recording) const {
   const bool may_fork = trust_ != Trust::kNever && parent_ != nullptr &&
                         !needs_own_start(run.recipe) &&
                         !recording.again.contains(recording.waiting.front()) &&
@@ -144,12 +143,11 @@ void GuardRuns::start(Recording& recording, Way way) {
   const attach::ShimOptions shim{
       .profiled_steps = 0, .record_steps = steps_, .reseed = reseed, .nudge = nudge};
   Run run{.program = nullptr, .place = place, .begun_ns = now_ns()};
-  run.program =
-      std::make_unique<ForeignProgram>(target_,
-                                       waiting_asleep(recipe),
-                                       shim,
-                                       steps_ + 1,
-                                       way == Way::kForked ? parent_->parent() : nullptr);
+  run.program = std::make_unique<ForeignProgram>(target_,
+                                                 waiting_asleep(recipe),
+                                                 shim,
+                                                 steps_ + 1,
+                                                 way == Way::kForked ? parent_->parent() : nullptr);
   const bool is_forked = run.program->is_forked();
   if (way == Way::kForked && !is_forked) give_up(parent_->parent()->why());
   run.until_ns = LoopBudget::deadline(kPatience * recording.limits.usual_seconds +
@@ -201,8 +199,7 @@ void GuardRuns::ended(Recording& recording, Run& run, attach::RunRecord record) 
 // Its fork may be the reason: so it runs once more, anew.
 void GuardRuns::failed(Recording& recording, Run& run, const VariantFailed& failure) {
   if (!run.program->is_forked()) throw failure;
-  if (run.is_control)
-    give_up("a run that was forked from a process that had imported them failed");
+  if (run.is_control) give_up("a run that was forked from a process that had imported them failed");
   recording.again.insert(run.place);
   recording.waiting.push_front(run.place);
   run.program.reset();

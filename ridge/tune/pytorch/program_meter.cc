@@ -89,8 +89,8 @@ ProgramImports imports_of(const ForeignTarget& target,
     const std::vector<std::string>& command = target.command.words();
     bool is_python = words.size() == command.size();
     for (size_t i = 1; is_python && i < words.size(); ++i)
-      is_python = command[i].find('{') != std::string::npos ||
-                  words[i].as_string("words") == command[i];
+      is_python =
+          command[i].find('{') != std::string::npos || words[i].as_string("words") == command[i];
     if (!is_python) imports.refusal = "the command starts Python in another way than by its words";
   } catch (const UserError& error) {
     imports.refusal = fmt::format("what it imports is not known ({})", error.what());
