@@ -10,8 +10,8 @@
 //                    "DataLoader.__init__", "torch.save", "gc.collect", "ridge profiling"
 //   trace_PID.json   what torch's profiler recorded of some steady steps, there when it is whole;
 //                    step N is "ProfilerStep#N" there and "Step#N" above
-//   imports_PID.json what the program had imported by its first step (ridge_imports.py), where it is
-//                    probed
+//   imports_PID.json  the packages that were imported by the first step (ridge_imports.py), where
+//                    the program is probed
 //   stacks_PID.json  two more such steps with the stacks of Python, whose times are inflated
 //
 // Spans and trace are apart because a profiler slows small operators down: the spans of all steps

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "ridge/base/clock.h"
@@ -52,10 +53,18 @@ class ForkedProgram : public testing::Test {
     const Runs runs = {{}, {}, {{}, 1, 0}, {{}, 0, kFineNudge}, {recipe, 0, 0}};
     GuardRuns some(target, 2), anew(target, 2);
     some.begin(costs.imports, costs.facts, 16, notes);
+    const int64_t begun = now_ns();
     const std::vector<RunRecord> found = some.record(runs, limits);
+    const int64_t between = now_ns();
     EXPECT_EQ(some.forked(), 4) << example << ": " << fmt::format("{}", fmt::join(notes, "; "));
     anew.begin({.text = {}, .refusal = "to compare with"}, costs.facts, 16, notes);
     const std::vector<RunRecord> wanted = anew.record(runs, limits);
+    if (std::getenv("RIDGE_TEST_TALK"))
+      fprintf(stderr,
+              "%s: five runs take %.1f s where four are forked, else %.1f s\n",
+              example.c_str(),
+              static_cast<double>(between - begun) * 1e-9,
+              static_cast<double>(now_ns() - between) * 1e-9);
     for (size_t i = 0; i < runs.size(); ++i) {
       EXPECT_EQ(found[i].steps, 16) << example << ", run " << i;
       EXPECT_EQ(found[i].losses, wanted[i].losses) << example << ", run " << i;

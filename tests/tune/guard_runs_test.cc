@@ -92,15 +92,17 @@ class GuardRunsTest : public testing::Test {
                        path,
                        is_package ? "/__init__.py" : ".py");
   }
-  /// As a probe would have noted it.
-  ProgramImports imports(const std::string& environment = "{}") const {
+  /// The notes that a probe would have made.
+  ProgramImports imports(const std::string& environment = "{}",
+                         const std::string& set_by_torch = "{}") const {
     return {.text = fmt::format(
-                R"({{"refusal":"","with_torch":[{},{},{}],"later":[{}],"environment":{}}})",
+                R"({{"with_torch":[{},{},{}],"later":[{}],"environment":{},"set_by_torch":{}}})",
                 entry("torch"),
                 entry("torch.optim"),
                 entry("torch.optim.optimizer"),
                 entry("behind"),
-                environment),
+                environment,
+                set_by_torch),
             .refusal = {}};
   }
 
@@ -121,7 +123,7 @@ class GuardRunsTest : public testing::Test {
     for (auto& run : more) runs.push_back(run);
     return runs;
   }
-  /// Of each run: its process, and the one that forked or started its supervisor.
+  /// Process of each run, and the one that forked or started its supervisor.
   std::vector<std::pair<pid_t, pid_t>> lines() const {
     std::vector<std::pair<pid_t, pid_t>> found;
     std::ifstream file("runs");
@@ -262,13 +264,20 @@ TEST_F(GuardRunsTest, WhatAPackageSetsIsSetInWhatIsForked) {
   EXPECT_EQ(notes().find("up to torch"), std::string::npos) << notes();
 }
 
+TEST_F(GuardRunsTest, WhatTheProgramSetsBeforeTorchIsMissing) {
+  begin("plain", imports(R"({"OMP_NUM_THREADS":"3"})", R"({"OMP_NUM_THREADS":"3"})"));
+  record(plain_and({}));
+  EXPECT_EQ(runs_->forked(), 0);
+  EXPECT_SAYS(notes(), "sets OMP_NUM_THREADS before");
+}
+
 TEST_F(GuardRunsTest, AnImportThatDoesNotEndIsNotAwaited) {
   package("torch",
           "import os, time\nPID = 0\ndef save(): pass\nclass serialization: pass\n"
           "if 'RIDGE_SHIM_PARENT' in os.environ: time.sleep(600)\nfrom . import optim\n");
   begin("plain", imports());
-  const std::vector<RunRecord> records = runs_->record(
-      plain_and({}), {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 0.05});
+  const std::vector<RunRecord> records =
+      runs_->record(plain_and({}), {.until_ns = now_ns() + 300'000'000'000, .usual_seconds = 0.05});
   EXPECT_EQ(records[1].steps, 16);
   EXPECT_EQ(runs_->forked(), 0);
   EXPECT_SAYS(notes(), "takes too long");

@@ -11,19 +11,18 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <string_view>
 
 #include "ridge/attach/folders/folder_copy.h"
 #include "ridge/attach/process/program_protocol.h"
 #include "ridge/attach/process/program_start.h"
-#include "ridge/attach/process/warm_parent.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_affinity.h"
 #include "ridge/base/descriptor.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/base/utf8.h"
-#include "ridge/io/file.h"
 
 extern char** environ;
 
@@ -292,8 +291,9 @@ Program::Program(const ProgramRequest& request) {
 }
 
 std::unique_ptr<Program> Program::forked(const ProgramRequest& request,
-                                         WarmParent& parent,
-                                         const std::string& shim_folder) {
+                                         const ProgramRequest& parent,
+                                         const std::string& shim_folder,
+                                         const ForkOrder& order) {
   check_internal(!request.command.empty() && !request.output.empty(),
                  "[Program::forked] a program without a name or an output");
   if (!request.sandbox.folders.empty() || !is_utf8(request)) return nullptr;
@@ -308,12 +308,9 @@ std::unique_ptr<Program> Program::forked(const ProgramRequest& request,
   {
     const Descriptor theirs(raised(ends[1]));
     const std::string path = shim_folder + "/start.json";
-    {
-      FileWriter file(path);
-      file.write(as_bytes(start_json(request, parent.request(), shim_folder)));
-    }
+    std::ofstream(path, std::ios::binary) << start_json(request, parent, shim_folder);
     if (program->socket_ >= 0 && theirs.get() >= 0 && empty.get() >= 0)
-      program->supervisor_ = parent.fork(path, {theirs.get(), empty.get(), output.get()});
+      program->supervisor_ = order(path, {theirs.get(), empty.get(), output.get()});
   }
   if (program->supervisor_ <= 0) {
     program->supervisor_ = -1;

@@ -9,8 +9,10 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +44,6 @@ struct ProgramRequest {
   std::string supervisor = "/proc/self/exe";
 };
 
-class WarmParent;
-
 /// The program could not be started.
 class ProgramError : public UserError {
  public:
@@ -73,13 +73,18 @@ class Program {
   /// otherwise, and with signals as we got them. ProgramError where there is no such program or it
   /// cannot be executed; UserError for a working folder or an output that cannot be had.
   explicit Program(const ProgramRequest& request);
-  /// Starts a program in Python by a fork of `parent`, which was started with the same command and
-  /// environment but for the options of the shim, whose folder for this program is `shim_folder`.
-  /// nullptr where it cannot (WarmParent::why()), as for one with a sandbox, which is mounted by
-  /// who execs. UserError for a working folder or an output that cannot be had.
+  /// Has a process forked as the file at `path` describes it, with the supervisor's socket, and the
+  /// program's stdin and output. Returns its supervisor, or 0 where there is none.
+  using ForkOrder =
+      std::function<pid_t(const std::string& path, const std::array<int, 3>& descriptors)>;
+  /// Starts a program in Python by a fork of one that was started by the request `parent`, with the
+  /// same command and environment but for the options of the shim, whose folder for this program is
+  /// `shim_folder`. nullptr where it cannot, as for one with a sandbox, which is mounted by who
+  /// execs. UserError for a working folder or an output that cannot be had.
   static std::unique_ptr<Program> forked(const ProgramRequest& request,
-                                         WarmParent& parent,
-                                         const std::string& shim_folder);
+                                         const ProgramRequest& parent,
+                                         const std::string& shim_folder,
+                                         const ForkOrder& order);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   /// Ends the program if it still runs, and all that descends from it: by SIGTERM, and by SIGKILL

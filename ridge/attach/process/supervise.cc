@@ -48,8 +48,7 @@ void close_others(const SupervisorTask& task) {
   while (const dirent* entry = ::readdir(folder)) {
     const int number = std::atoi(entry->d_name);
     const bool is_kept = number <= STDERR_FILENO || number == task.socket ||
-                         number == ::dirfd(folder) ||
-                         (task.adopted != 0 && number == task.pipe) ||
+                         number == ::dirfd(folder) || (task.adopted != 0 && number == task.pipe) ||
                          std::ranges::find(task.inherited, number) != task.inherited.end();
     if (!is_kept) others.push_back(number);
   }
@@ -168,7 +167,7 @@ SandboxTrouble Supervisor::adopt() {
     return {.error = errno};
   started_ns_ = now_ns();
   program_ = task_.adopted;
-  // Where it has ended before, reap() tells.
+  // If it has ended before, reap() tells.
   [[maybe_unused]] const ssize_t written = ::write(task_.pipe, "", 1);
   ::close(task_.pipe);
   return {};

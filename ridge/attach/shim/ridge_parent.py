@@ -2,7 +2,7 @@
 
 It is Python at the point where it would begin the program: no line of that has run. It imports the
 packages that a run of the program had imported by its first step (ridge_imports.py), and nothing of
-the program's own. Then it waits at a socket (ridge/attach/process/warm_parent.h). For each order it
+the program's own. Then it waits at a socket (ridge/attach/warm_parent.h). For each order it
 forks a process that execs `ridge supervise`, and that one forks the program: serve() returns there,
 with argv, variables, folder and streams of that run, and Python begins the program.
 
@@ -58,9 +58,8 @@ class Parent:
         try:
             with open(os.path.join(self.folder, "imports.json")) as file:
                 wanted = json.load(file)
-            if wanted["refusal"]:
-                raise Unfit(wanted["refusal"])
             self.import_all(wanted["with_torch"])
+            self.check_variables(wanted)
             self.state.check()
             self.hidden.hide()
         except Exception as error:
@@ -114,11 +113,18 @@ class Parent:
         self.import_all(wanted["later"])
         self.state.check()
         self.hidden.hide()
-        changed = ridge_packages.changes_of(self.first)
-        for name in sorted(set(changed) | set(wanted["environment"])):
-            before = self.first.get(name)
-            if changed.get(name, before) != wanted["environment"].get(name, before):
-                raise Unfit("the program sets %s behind its import of torch" % name)
+        here, there = ridge_packages.changes_of(self.first), wanted["environment"]
+        for name in others({*here, *there}, here, there):
+            raise Unfit("the program sets %s behind its import of torch" % name)
+
+    def check_variables(self, wanted):
+        """Packages read variables when they are loaded: the program may have set none of its own
+        before. One that loads torch sets more behind that."""
+        here, there = ridge_packages.changes_of(self.first), wanted["set_by_torch"]
+        for name in others(there, here, there):
+            raise Unfit("the program sets %s before it imports torch" % name)
+        for name in others(here, here, wanted["environment"]):
+            raise Unfit("a package sets %s otherwise than in the program" % name)
 
     # ---- orders ----
 
@@ -191,6 +197,12 @@ class Parent:
             sys.orig_argv[1:] = command[1:]
         self.state.draw_anew()
         self.hidden.begin()
+
+
+def others(names, here, there):
+    """Those variables that are not changed alike here and there."""
+    pairs = {name: [(name in one, one.get(name)) for one in (here, there)] for name in names}
+    return sorted(name for name, (one, other) in pairs.items() if one != other)
 
 
 def changes(start):

@@ -535,7 +535,7 @@ class Part:
 
     def before_torch(self):
         """Once, before torch is loaded, and so before it asks how many CPUs there are. Only where
-        there is a recipe, or where it probes."""
+        there is a recipe."""
 
     def hook_torch(self, torch):
         """Once, behind the import of torch."""

@@ -32,11 +32,6 @@ def _hook_runner(hook):
     return run
 
 
-def _acts_before_torch():
-    has_recipe = os.path.exists(os.path.join(_FOLDER, "recipe.json"))
-    return has_recipe or bool(os.environ.get("RIDGE_SHIM_PROBE"))
-
-
 class _TorchFinder:
     """Lets the other finders find some modules of torch, and has a hook run behind each import."""
 
@@ -50,7 +45,7 @@ class _TorchFinder:
         hook = self._hooks.get(name)
         if hook is None:
             return None
-        if name == "torch" and _acts_before_torch():
+        if name == "torch" and os.path.exists(os.path.join(_FOLDER, "recipe.json")):
             _hook_runner("before_torch")(None)
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)

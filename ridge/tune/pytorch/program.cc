@@ -65,7 +65,7 @@ ForeignProgram::ForeignProgram(const ForeignTarget& target,
   request.folders.push_back(shim_->path());
   place_->place(request, steps);
   if (parent_ != nullptr) parent_->started_as(request);
-  if (parent != nullptr) program_ = attach::Program::forked(request, *parent, shim_->path());
+  if (parent != nullptr) program_ = parent->start(request, shim_->path());
   is_forked_ = program_ != nullptr;
   if (!is_forked_) program_ = std::make_unique<attach::Program>(request);
 }

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "ridge/attach/process/program.h"
-#include "ridge/attach/process/warm_parent.h"
 #include "ridge/attach/process/workplace.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/step_gate.h"
+#include "ridge/attach/warm_parent.h"
 #include "ridge/tune/pytorch/recipe.h"
 #include "ridge/tune/target.h"
 

@@ -85,13 +85,12 @@ ProgramImports imports_of(const ForeignTarget& target,
     imports.text = read_file(fmt::format("{}/imports_{}.json", program.shim().path(), facts.pid),
                              kImportLimits.bytes);
     const JsonValue json = parse_json(imports.text, "imports", kImportLimits);
-    imports.refusal = json.at("refusal", "imports").as_string("refusal");
     const JsonValue::Array& words = json.at("words", "imports").as_array("words");
     const std::vector<std::string>& command = target.command.words();
     bool is_python = words.size() == command.size();
     for (size_t i = 1; is_python && i < words.size(); ++i)
-      is_python = command[i].find('{') != std::string::npos ||
-                  words[i].as_string("words") == command[i];
+      is_python =
+          command[i].find('{') != std::string::npos || words[i].as_string("words") == command[i];
     if (!is_python) imports.refusal = "the command starts Python in another way than by its words";
   } catch (const UserError& error) {
     imports.refusal = fmt::format("what it imports is not known ({})", error.what());

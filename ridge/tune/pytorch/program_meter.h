@@ -14,7 +14,8 @@
 
 namespace ridge {
 
-/// What a process may import before the program runs in it (attach::ShimOptions::imports).
+/// The packages that a process may import before the program runs in it
+/// (attach::ShimOptions::imports).
 struct ProgramImports {
   std::string text{};
   std::string refusal{};  ///< Not empty: no such process is of use, and why.
@@ -25,12 +26,12 @@ struct ProgramCosts {
   attach::ProcessFacts facts;          ///< Facts of its first run.
   std::optional<StepShares> shares{};  ///< By steps that it recorded, of the program as it is.
   ProgramImports imports{};
-  bool has_steps = false;              ///< Its command has {steps} in it.
-  double first_step_seconds = 0;       ///< Seconds from the start of that run to its first step.
-  double start_seconds = 0;     ///< Seconds from the start of the program until it can be timed.
-  int64_t whole_steps = 0;      ///< Steps of a run from start to end; 0: none ended by itself.
-  double whole_seconds = 0;     ///< Seconds of such a run.
-  double baseline_seconds = 0;  ///< Seconds of a step of the program as it is.
+  bool has_steps = false;         ///< Its command has {steps} in it.
+  double first_step_seconds = 0;  ///< Seconds from the start of that run to its first step.
+  double start_seconds = 0;       ///< Seconds from the start of the program until it can be timed.
+  int64_t whole_steps = 0;        ///< Steps of a run from start to end; 0: none ended by itself.
+  double whole_seconds = 0;       ///< Seconds of such a run.
+  double baseline_seconds = 0;    ///< Seconds of a step of the program as it is.
   /// Seconds, at most, that pages of such a step took to be mapped; nothing: not known.
   std::optional<double> fault_seconds{};
   int64_t work = 1;  ///< Samples of a step with what was kept, over those of one without.

@@ -46,7 +46,7 @@ def start():
     return {
         "words": sys.argv[:2] + sys.argv[3:],
         "command": sys.orig_argv[1:3] + sys.orig_argv[4:],
-        "out": os.path.isdir(sys.argv[2]) and sys.argv[2].startswith(os.path.dirname(os.readlink("/proc/self/fd/1"))),
+        "out": sys.argv[2].startswith(os.path.dirname(os.readlink("/proc/self/fd/1")) + "/"),
         "folder": os.getcwd(),
         "path": sys.path,
         "shim": os.path.exists(SHIM + "/start.json") or os.path.exists(SHIM + "/loaded"),

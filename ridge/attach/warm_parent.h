@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "ridge/attach/process/program.h"
@@ -32,7 +33,6 @@ class WarmParent {
 
   /// It was started so: programs that are forked differ from that by the shim's options alone.
   void started_as(const ProgramRequest& request) { request_ = request; }
-  const ProgramRequest& request() const { return request_; }
 
   /// Reads what it has said by now, without waiting for it.
   State look();
@@ -40,13 +40,12 @@ class WarmParent {
   /// kGone: why. kReady: why some packages are imported by each program itself; empty: none is.
   const std::string& note() const { return note_; }
 
-  /// Has a program forked as the file at `path` describes it (Program::forked()). `descriptors`:
-  /// the supervisor's socket, the program's stdin, its output. Returns the supervisor, or 0 where
-  /// there is none, with why() as the reason.
-  pid_t fork(const std::string& path, const std::array<int, 3>& descriptors);
+  /// Program::forked() of this process. nullptr: why().
+  std::unique_ptr<Program> start(const ProgramRequest& request, const std::string& shim_folder);
   const std::string& why() const { return why_; }
 
  private:
+  pid_t fork(const std::string& path, const std::array<int, 3>& descriptors);
   void receive();
   void lose(const std::string& note);
 

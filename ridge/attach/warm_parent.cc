@@ -1,4 +1,4 @@
-#include "ridge/attach/process/warm_parent.h"
+#include "ridge/attach/warm_parent.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -88,6 +88,17 @@ WarmParent::State WarmParent::look() {
   pollfd poll{.fd = connection_.get(), .events = POLLIN, .revents = 0};
   if (::poll(&poll, 1, 0) > 0) receive();
   return state_;
+}
+
+std::unique_ptr<Program> WarmParent::start(const ProgramRequest& request,
+                                           const std::string& shim_folder) {
+  why_ = "it could not be forked";
+  return Program::forked(request,
+                         request_,
+                         shim_folder,
+                         [this](const std::string& path, const std::array<int, 3>& descriptors) {
+                           return fork(path, descriptors);
+                         });
 }
 
 pid_t WarmParent::fork(const std::string& path, const std::array<int, 3>& descriptors) {
