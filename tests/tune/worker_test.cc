@@ -16,6 +16,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/stop.h"
 #include "ridge/io/json.h"
+#include "ridge/tune/target.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
