@@ -4,6 +4,7 @@
 
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include "tests/attach_torch/shimmed_program.h"
 #include "tests/support/peers_python.h"
@@ -49,6 +50,22 @@ class BatchKnob : public ::testing::Test {
 TEST_F(BatchKnob, BitsAreThoseOfTheNumbersSetByHand) {
   expect_as_by_hand("AdamW", 2);
   for (const char* optimizer : {"SGD", "Adam", "NAdam", "RMSprop"}) expect_as_by_hand(optimizer, 4);
+}
+
+// By hand it is the gradient of the mean of the losses.
+TEST_F(BatchKnob, AnUpdateForSeveralStepsIsThatOfTheMeanOfTheirLosses) {
+  for (const auto& [mode, optimizer, number] : {std::tuple("several", "AdamW", 2),
+                                                std::tuple("several-cleared", "SGD", 2),
+                                                std::tuple("several", "RMSprop", 2)}) {
+    const std::string words = fmt::format("knob_batch.py {} {} 16 ", mode, optimizer);
+    const Ended by_hand = test::run_shimmed(python_, words + std::to_string(number));
+    const Ended ended = test::run_with_recipe(
+        python_, fmt::format("{{\"optimizer.accumulate\":{}}}", number), words + "1");
+    EXPECT_GT(by_hand.out.size(), 300u);
+    EXPECT_EQ(ended.out, by_hand.out) << words;
+    EXPECT_EQ(ended.knob().text, fmt::format("{} updates once for {} steps", optimizer, number));
+    EXPECT_EQ(ended.knob().work, 1);
+  }
 }
 
 TEST_F(BatchKnob, WhatItCannotFollowStaysAsItIs) {

@@ -56,13 +56,14 @@ TEST_F(RecipeVerb, ShowTellsEachChangeAndWhatWasProven) {
             "[environment]\nA = 'b c'\n[sites]\nloader.workers = 'prog.py:3'\n");
   const Ended shown = ridge({"show", "r.toml", "--trust"});
   EXPECT_EQ(shown.code, 0) << shown.err;
-  EXPECT_EQ(shown.out,
-            "proven: twice as fast\n  of: python prog.py\n  on: cpu; here\n  by: ridge 1.2.3\n"
-            "loader.workers = 2\n  processes that prepare batches beside the training (same bits)\n"
-            "  at prog.py:3\n"
-            "model.autocast = bf16\n  the model computes in bf16 where that is safe; weights and "
-            "outputs stay f32 (another precision)\n"
-            "A = b c\n  in the program's environment\n");
+  EXPECT_EQ(
+      shown.out,
+      "proven: twice as fast\n  of: python prog.py\n  on: cpu; here\n  by: ridge 1.2.3\n"
+      "loader.workers = 2\n  processes that prepare batches beside the training (same bits)\n"
+      "  at prog.py:3\n"
+      "model.autocast = bf16\n  the model computes in 16 bits where that is safe; weights and "
+      "outputs stay f32 (another precision)\n"
+      "A = b c\n  in the program's environment\n");
   const json object = json::parse(ridge({"show", "r.toml", "--json", "--trust"}).out);
   EXPECT_EQ(object.at("schema"), "ridge.recipe.show/1");
   EXPECT_EQ(object.at("proven").at("command"), "python prog.py");

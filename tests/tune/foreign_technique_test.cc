@@ -99,14 +99,16 @@ TEST(ForeignTechnique, LargerBatchesSayWhatTheyWouldBring) {
   EXPECT_EQ(proposals[2].work, 4);
   // A step of more samples takes no less time, whatever it waits for.
   EXPECT_EQ(ceiling_of(proposals[2], {.wait = 0.9}), 4);
-  EXPECT_EQ(text_of_leave(proposals, {}),
-            "a batch of 64 would bring at most 2 times the samples a second; it is another "
-            "trajectory, so --allow-trajectory is needed to try it");
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts_of_leave(proposals, {}, {}),
+            Texts{"a batch of 64 would bring at most 2 times the samples a second; it is another "
+                  "trajectory, so --allow-trajectory is needed to try it"});
   const std::map<size_t, SpeedRange> timed = {{1, {1.31, 1.42}}, {2, {1.5, 1.56}}};
-  EXPECT_EQ(text_of_leave(proposals, timed),
-            "a batch of 128 made 1.50 to 1.56 times the samples a second when it was timed; it is "
-            "another trajectory, so --allow-trajectory is needed to try it");
-  EXPECT_EQ(text_of_leave(foreign_proposals({}, {}, unset), {}), "");
+  EXPECT_EQ(
+      texts_of_leave(proposals, timed, {}),
+      Texts{"a batch of 128 made 1.50 to 1.56 times the samples a second when it was timed; it is "
+            "another trajectory, so --allow-trajectory is needed to try it"});
+  EXPECT_TRUE(texts_of_leave(foreign_proposals({}, {}, unset), {}, {}).empty());
   ForeignRecipe recipe;
   EXPECT_EQ(work_of(facts, recipe), 1);
   recipe.set("loader.batch", "128");
@@ -118,6 +120,21 @@ TEST(ForeignTechnique, LargerBatchesSayWhatTheyWouldBring) {
   costs.step_seconds = 0.2;
   costs.work = 4;
   EXPECT_NEAR(*costs.parts().update, 0.2, 1e-12);
+}
+
+TEST(ForeignTechnique, FewerUpdatesSaveThreeOfFourAtMost) {
+  const auto proposals =
+      foreign_proposals(facts_with({{.key = "optimizer.accumulate", .value = "2"},
+                                    {.key = "optimizer.accumulate", .value = "4"}}),
+                        {},
+                        unset);
+  const PartShares parts{.update = 0.4};
+  EXPECT_NEAR(*ceiling_of(find(proposals, "optimizer.accumulate"), parts), 1 / 0.7, 1e-12);
+  const std::vector<std::string> texts = texts_of_leave(proposals, {}, parts);
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_TRUE(texts[0].starts_with("an update for 4 steps would bring at most 1.43 times"));
+  // An update that takes nearly nothing is not worth a word.
+  EXPECT_TRUE(texts_of_leave(proposals, {}, {.update = 0.01}).empty());
 }
 
 TEST(ForeignTechnique, WhatExcludesAChangeGoesWithIt) {

@@ -1,4 +1,5 @@
-"""The knob of a larger batch: a step takes more samples, and its optimizer follows by the usual rules.
+"""Knobs of fewer updates: larger batches, and an update for several of them. The optimizer follows by
+the usual rules.
 
 A loader is changed when it is made, so that its length is right from the beginning. Numbers of an
 optimizer are others within its step() alone: schedules, checkpoints and what the program prints have
@@ -13,7 +14,7 @@ import ridge_cache
 from ridge_knob_process import local_ranks
 from ridge_knobs import Knob, call_site, offer, refusal
 from ridge_loaders import the_loaders
-from ridge_models import the_search
+from ridge_models import parameters_of, the_search
 
 FACTORS = 2, 4
 LEAST_STEPS = 100  # that have to be left of an epoch: a batch is no more than 1 % of the data
@@ -161,8 +162,8 @@ class Batch(Knob):
         if not why and self.factor not in (1, factor):
             why = "its loaders have batches of several sizes"
         if why:
-            # Those of held-out samples stay as they are.
-            if self.state != "applied":
+            # Those of held-out samples stay as they are, and say least.
+            if self.state != "applied" and (not self.text or entry is not None and entry.shuffles()):
                 self.text, self.site = why, call_site()
             return
         self.factor = self.work = factor
@@ -252,4 +253,98 @@ class Batch(Knob):
         return why_no_rule(unknown[0]) if unknown else ""
 
 
-KNOBS = [Batch]
+class Accumulate(Knob):
+    """Gradients of several steps are added up beside those of the program, which it may clip and clear
+    as it likes. The last of them makes one update of their mean."""
+
+    key = "optimizer.accumulate"
+
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.sums = weakref.WeakKeyDictionary()  # optimizers: [steps, {parameter: sum}]
+
+    def hook_optimizer(self, module):
+        """Within the range that torch draws around a step, and its hooks."""
+        original = module.Optimizer.profile_hook_step
+
+        @functools.wraps(original)
+        def profile_hook_step(func):
+            @functools.wraps(func)
+            def step(optimizer, *args, **kwargs):
+                rules = self.rules_for(optimizer, args, kwargs)
+                if rules is None:
+                    return func(optimizer, *args, **kwargs)
+                if not self.takes_mean(optimizer):
+                    return None
+                with Scaled(optimizer, rules, self.value):
+                    return func(optimizer)
+
+            return original(step)
+
+        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+    def rules_for(self, optimizer, args, kwargs):
+        torch = sys.modules["torch"]
+        if self.state == "refused" or not self.shim.on or torch.compiler.is_compiling():
+            return None
+        has_closure = (args[0] if args else kwargs.get("closure")) is not None
+        why = accumulation_trouble(optimizer, torch)
+        if has_closure:
+            why = "a step of %s computes losses itself" % type(optimizer).__name__
+        if why:
+            self.refuse(why, call_site())
+            return None
+        if self.state != "applied":
+            name = type(optimizer).__name__
+            self.apply("%s updates once for %d steps" % (name, self.value), call_site())
+        return rules_of(optimizer, torch)
+
+    def takes_mean(self, optimizer):
+        """Adds the gradients of this step; true where the parameters now have the mean."""
+        torch = sys.modules["torch"]
+        entry = self.sums.setdefault(optimizer, [0, {}])
+        entry[0] += 1
+        is_last, sums = entry[0] % self.value == 0, entry[1]
+        with torch.no_grad():
+            for parameter in parameters_of(optimizer):
+                gradient, number = parameter.grad, id(parameter)
+                if is_last:
+                    parameter.grad = mean_of(gradient, sums.get(number), self.value)
+                elif gradient is not None and number in sums:
+                    sums[number].add_(gradient)
+                elif gradient is not None:
+                    sums[number] = gradient.clone()
+        if is_last:
+            sums.clear()
+        return is_last
+
+    @classmethod
+    def offers(cls, shim, marker):
+        torch, why = shim.torch, ""
+        optimizers = the_search(shim).living_optimizers()
+        if not optimizers:
+            why = "the program trains nothing"
+        for optimizer in optimizers:
+            why = why or accumulation_trouble(optimizer, torch)
+        if why:
+            return [refusal(cls.key, why)]
+        text = "an update takes its time whatever the number of samples behind it"
+        return [offer(cls.key, number, text) for number in FACTORS]
+
+
+def accumulation_trouble(optimizer, torch):
+    if rules_of(optimizer, torch) is None:
+        return why_no_rule(optimizer)
+    if any(p.grad is not None and p.grad.is_sparse for p in parameters_of(optimizer)):
+        return "gradients of %s are sparse" % type(optimizer).__name__
+    return ""
+
+
+def mean_of(gradient, others, number):
+    if gradient is None or others is None:
+        only = others if gradient is None else gradient
+        return None if only is None else only.div_(number)
+    return gradient.add_(others).div_(number)
+
+
+KNOBS = [Batch, Accumulate]

@@ -42,6 +42,12 @@ Rest rest_of_update(const PartShares& parts) {
   return 1 - *parts.update;
 }
 
+// The fewest updates that are offered: one for four steps.
+Rest rest_of_accumulation(const PartShares& parts) {
+  if (!parts.update) return std::nullopt;
+  return 1 - 0.75 * *parts.update;
+}
+
 Rest rest_of_allocator(const PartShares& parts) {
   if (!parts.operators || !parts.faults) return std::nullopt;
   return 1 - parts.operators->allocations - *parts.faults;
@@ -64,6 +70,7 @@ constexpr OperatorCeiling kOperatorCeilings[] = {
     {"optimizer.fused", rest_of_update},
     {"optimizer.foreach", rest_of_update},
     {"optimizer.compile", rest_of_update},
+    {"optimizer.accumulate", rest_of_accumulation},
     {"allocator.keep", rest_of_allocator},
     {"allocator", rest_of_allocator},
     {"interop_threads", rest_beside},

@@ -122,32 +122,44 @@ void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
                           costs.start_seconds));
 }
 
-std::string text_of_leave(std::span<const ForeignProposal> proposals,
-                          const std::map<size_t, SpeedRange>& timed) {
+std::vector<std::string> texts_of_leave(std::span<const ForeignProposal> proposals,
+                                        const std::map<size_t, SpeedRange>& timed,
+                                        const PartShares& parts) {
   constexpr std::string_view kLeave =
       "it is another trajectory, so --allow-trajectory is needed to try it";
-  std::string text;
+  std::string batch, updates;
   double best = 0;
   for (size_t id = 0; id < proposals.size(); ++id) {
     const ForeignProposal& proposal = proposals[id];
-    if (proposal.work == 1 || proposal.knobs.empty()) continue;
-    const std::string& batch = proposal.knobs.front().second;
+    if (proposal.knobs.empty()) continue;
+    const std::string& value = proposal.knobs.front().second;
+    const double most = ceiling_of(proposal, parts).value_or(1);
+    if (proposal.technique == "optimizer.accumulate" && most >= kLeastCeiling)
+      updates = fmt::format(
+          "an update for {} steps would bring at most {:.2f} times the samples a "
+          "second; {}",
+          value,
+          most,
+          kLeave);
+    if (proposal.work == 1) continue;
     const auto found = timed.find(id);
-    if (found == timed.end() && text.empty())
-      text = fmt::format("a batch of {} would bring at most {} times the samples a second; {}",
-                         batch,
-                         proposal.work,
-                         kLeave);
+    if (found == timed.end() && batch.empty())
+      batch = fmt::format("a batch of {} would bring at most {:.3g} times the samples a second; {}",
+                          value,
+                          most,
+                          kLeave);
     if (found == timed.end() || found->second.high <= best) continue;
     best = found->second.high;
-    text = fmt::format(
+    batch = fmt::format(
         "a batch of {} made {:.2f} to {:.2f} times the samples a second when it was timed; {}",
-        batch,
+        value,
         found->second.low,
         found->second.high,
         kLeave);
   }
-  return text;
+  std::vector<std::string> texts = {std::move(batch), std::move(updates)};
+  std::erase(texts, "");
+  return texts;
 }
 
 TrialResult prove_programs(ForeignRunner& before,

@@ -17,10 +17,11 @@ void describe_program(const attach::CommandTemplate& command, OptimizeSummary& s
 /// Reports a step of the program as it is.
 void report_baseline(const LoopView& loop, const ProgramCosts& costs);
 
-/// Says what larger batches would bring that the user has not allowed: as `timed`, by the index of
-/// the proposal, or at most. Empty where none is proposed.
-std::string text_of_leave(std::span<const ForeignProposal> proposals,
-                          const std::map<size_t, SpeedRange>& timed);
+/// A line each of what larger batches and fewer updates would bring that the user has not allowed:
+/// as `timed`, by the index of the proposal, or at most. None where nothing of it is proposed.
+std::vector<std::string> texts_of_leave(std::span<const ForeignProposal> proposals,
+                                        const std::map<size_t, SpeedRange>& timed,
+                                        const PartShares& parts);
 
 /// Times both as compare() does, and reports what both take besides: energy, memory, processors;
 /// and notes of what a change costs that no step has in it. `is_run_known`: the length of the

@@ -276,7 +276,7 @@ class ProgramTarget final : public Target {
 
   void examine(std::span<const Change> kept, const LoopView& loop) override {
     if (!request_.loop.allow_trajectory)
-      if (std::string text = text_of_leave(proposals_, foreseen_); !text.empty())
+      for (std::string& text : texts_of_leave(proposals_, foreseen_, costs_.parts()))
         loop.summary.notes.push_back(std::move(text));
     if (!loop.summary.is_faster()) return;  // start() has that of the program as it is
     StepExamination& told = loop.summary.examination.emplace();

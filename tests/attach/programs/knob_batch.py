@@ -2,6 +2,9 @@
 the program sees of its own numbers. FACTOR: what somebody who wrote a batch that is so much larger would
 have set by hand; Ridge's knob has to come to the same bits from FACTOR 1.
 
+knob_batch.py several OPTIMIZER BATCH FACTOR: the same of one update for FACTOR steps, by hand of the mean of
+their losses; MODE "several-cleared" sets gradients to zero and clips them, as programs do.
+
 knob_batch.py probe: what is offered to loaders and optimizers of several kinds, "CASE VALUE WORK" or
 "CASE refused: WHY".
 """
@@ -64,6 +67,28 @@ def train(name, batch, factor):
     print("length", len(loader), loader.batch_size, len(held_out), held_out.batch_size)
     group = optimizer.state_dict()["param_groups"][0]
     print("own", {key: group[key] for key in own}, schedule.get_last_lr(), file=sys.stderr)
+
+
+def several(mode, name, batch, factor):
+    loader = data.DataLoader(rows(960), batch_size=batch, shuffle=False)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = getattr(torch.optim, name)(model.parameters(), **by_hand(name, factor))
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.5)
+    losses = []
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        print("loss", repr(loss.item()))
+        losses.append(loss)
+        if len(losses) == factor:
+            optimizer.zero_grad(set_to_none=mode == "several")
+            (sum(losses) / factor).backward()
+            if mode == "several-cleared":
+                nn.utils.clip_grad_value_(model.parameters(), 1e6)
+            optimizer.step()
+            losses = []
+        schedule.step()
+    bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    print("bits", hashlib.sha1(bits).hexdigest(), "length", len(loader))
 
 
 # ---- what is offered ----
@@ -144,4 +169,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "probe":
         probe()
     else:
-        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        numbers = [int(number) for number in sys.argv[3:5]]
+        if sys.argv[1] == "train":
+            train(sys.argv[2], *numbers)
+        else:
+            several(sys.argv[1], sys.argv[2], *numbers)
