@@ -9,6 +9,7 @@ struct Pairs256 {
   using Reg = __m256i;
   static constexpr int kProducts = 16;  // of an instruction
   static Reg zero() { return _mm256_setzero_si256(); }
+  static Reg load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store(int32_t* p, Reg x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
   static Reg dot(Reg sum, Reg a, Reg b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 };
@@ -58,7 +59,7 @@ struct PairsPart {
 };
 
 void block(const GemmI8Block& t) {
-  constexpr int64_t kWideRows = 24;  // 24 KiB, which stay in a first-level cache
+  constexpr int64_t kWideRows = 12;  // 24 KiB, which stay in a first-level cache
   alignas(64) int16_t wide[kWideRows * kI8Chain];
   const int64_t tiles = (t.steps + kI8Steps - 1) / kI8Steps;
   const int64_t pieces = (t.rows + kWideRows - 1) / kWideRows;

@@ -15,9 +15,9 @@ namespace ridge::cpu {
 inline constexpr int64_t kI8Lanes = 16;  ///< Columns of a panel; rows that are packed at a time.
 inline constexpr int64_t kI8Steps = 64;  ///< Steps of depth of a tile.
 inline constexpr int64_t kI8Tile = kI8Lanes * kI8Steps;
-inline constexpr int64_t kI8Panels = 4;   ///< Most panels of a block.
-inline constexpr int64_t kI8Rows = 128;   ///< Most rows of a block.
-inline constexpr int64_t kI8Chain = 512;  ///< Most steps of depth of a block.
+inline constexpr int64_t kI8Panels = 4;    ///< Most panels of a block.
+inline constexpr int64_t kI8Rows = 128;    ///< Most rows of a block.
+inline constexpr int64_t kI8Chain = 1024;  ///< Most steps of depth of a block.
 
 /// Sums of products modulo 2^32, (rows, panels * 16), over so many steps of depth.
 struct GemmI8Block {
