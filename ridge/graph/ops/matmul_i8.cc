@@ -131,7 +131,8 @@ void MatMulI8::fields(FieldVisitor& v) {
   v.visit("to", to);
 }
 
-Value matmul_i8(Value a, Value b, Value a_zero, Value b_zero, const ScaledTo& to) {
+Value matmul_i8(
+    Value a, Value b, Value a_zero, Value b_zero, const ScaledTo& to, bool transpose_b) {
   check(a.rank() >= 2 && b.rank() >= 2,
         "[matmul_i8] at least two dimensions are needed; got {} and {}",
         to_string(a.type()),
@@ -143,10 +144,11 @@ Value matmul_i8(Value a, Value b, Value a_zero, Value b_zero, const ScaledTo& to
   b_zero = zero_of(b_zero, b);
   MatMulI8 op;
   op.to = to.dtype;
+  op.transpose_b = transpose_b;
   Shape folded;  // the result's, where leading dimensions become rows
   if (b.rank() == 2 && a.rank() > 2 && a_zero.rank() == 0) {
     folded = a.shape();
-    folded.back() = b.dim(1);
+    folded.back() = b.dim(transpose_b ? 0 : 1);
     a = reshape(a, {-1, a.dim(-1)});
   } else if (b.rank() > 2) {
     const Shape leading = broadcast_shape(Shape(a.shape().begin(), a.shape().end() - 2),

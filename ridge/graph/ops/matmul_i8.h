@@ -52,7 +52,12 @@ struct ScaledTo {
 };
 
 /// The product with NumPy broadcasting of the leading dimensions. Zero points that are null are 0.
-/// The result of i8 or u8 needs `to.zero`.
-Value matmul_i8(Value a, Value b, Value a_zero, Value b_zero, const ScaledTo& to = {});
+/// The result of i8 or u8 needs `to.zero`. With transpose_b b is (..., N, K).
+Value matmul_i8(Value a,
+                Value b,
+                Value a_zero,
+                Value b_zero,
+                const ScaledTo& to = {},
+                bool transpose_b = false);
 
 }  // namespace ridge

@@ -1,5 +1,7 @@
 // Operators of quantized models: numbers as integers with a scale and a zero point, and products of
 // such integers.
+#include "ridge/import/onnx/ops/quantize.h"
+
 #include <algorithm>
 
 #include "ridge/graph/ops/conv.h"
@@ -67,11 +69,40 @@ Value rounded(Value x, Value zero, DType to) {
   return cast(zero ? x + zero : x, to);
 }
 
+// The product of bytes in f32 that alone makes x, maybe under another shape; else null.
+const Node* product_behind(Value x) {
+  const Node* node = x.node;
+  if (node->is<Reshape>()) node = node->inputs[0].node;
+  return node->is<MatMulI8>() && node->op_as<MatMulI8>().to == DType::kF32 ? node : nullptr;
+}
+
+// The result of a product of bytes that is quantized by one scale: the product gives it. Null where
+// that does not hold.
+Value quantized_product(NodeContext& n, DType to) {
+  const bool has_one = n.has_attribute("precision") || n.datum(1)->dtype != DType::kF32
+                           ? false
+                           : numel(n.shape(1)) == 1 && (!n.has(2) || numel(n.shape(2)) == 1);
+  if (!has_one || size_of(to) != 1 || n.known(0) != nullptr) return {};
+  const Value x = n.value(0);
+  const Node* const product = product_behind(x);
+  if (product == nullptr) return {};
+  MatMulI8 op = product->op_as<MatMulI8>();
+  std::vector<Value> inputs(product->inputs.begin(), product->inputs.begin() + MatMulI8::kScale);
+  const Value by = reshape(n.value(1), {});
+  const auto quotient = [&](Value of) { return of / broadcast(by, of.shape()); };
+  inputs.push_back(quotient(product->inputs[MatMulI8::kScale]));
+  inputs.push_back(n.has(2) ? reshape(n.value(2), {}) : constant(n.graph(), {to, {}}, 0.0));
+  if (product->inputs.size() > op.bias()) inputs.push_back(quotient(product->inputs[op.bias()]));
+  op.to = to;
+  return reshape(add_node(std::move(op), inputs), x.shape());
+}
+
 void quantize_linear(NodeContext& n) {
   const DType from = dtype_attribute(n, "precision", n.dtype(1));
   const DType to = n.has(2) ? n.dtype(2) : dtype_attribute(n, "output_dtype", DType::kU8);
   check(is_quantized(to), "its result is {}", name_of(to));
   check(is_float(from), "its scale is {}", name_of(from));
+  if (const Value y = quantized_product(n, to)) return n.give(y);
   const Value x = cast(n.value(0), from);
   const Value quotient = x / cast(spread(n, 1, x.shape()), from);
   const Value zero = n.has(2) ? cast(spread(n, 2, x.shape()), DType::kF32) : Value{};
@@ -86,6 +117,10 @@ void dequantize_linear(NodeContext& n) {
   if (n.has(2)) x = x - cast(spread(n, 2, x.shape()), DType::kI32);
   const Value scale = cast(spread(n, 1, x.shape()), DType::kF32);
   n.give(cast(cast(x, DType::kF32) * scale, dtype_attribute(n, "output_dtype", scaled)));
+  if (n.integer("block_size", 0) != 0) return;
+  const int64_t axis = n.integer("axis", 1);
+  n.results()[0]->dequantized = std::make_shared<const Dequantized>(Dequantized{
+      n.datum(0), n.datum(1), n.has(2) ? n.datum(2) : nullptr, axis < 0 ? axis + n.rank(0) : axis});
 }
 
 // To u8, by the least and the largest element.
@@ -200,15 +235,20 @@ Value seen_by(Value x, Value zero, const WindowFields& window, const Shape& kern
         window, dimension, length, size, window.positions(dimension, length, size, "conv")}
         .pixels_of_windows();
   };
-  const Places rows = places(0, x.dim(1)), columns = places(1, x.dim(2));
   const int64_t pixels = x.dim(1) * x.dim(2);
+  const bool sees_single_pixels = kernel[0] == 1 && kernel[1] == 1;
+  if (sees_single_pixels && window.stride == WindowFields().stride &&
+      window.padding == WindowFields().padding)
+    return reshape(x, {x.dim(0), pixels, x.dim(3)});
+  const Places rows = places(0, x.dim(1)), columns = places(1, x.dim(2));
   const Value beyond = broadcast(zero, {x.dim(0), 1, x.dim(3)});
   const Value all = concat({reshape(x, {x.dim(0), pixels, x.dim(3)}), beyond}, 1);
   const Value seen = gather(all, place_numbers(x.graph(), rows, columns, x.dim(2), pixels), 1);
   return reshape(seen, {x.dim(0), rows.count * columns.count, kernel[0] * kernel[1] * x.dim(3)});
 }
 
-// Sums in i32 of a convolution in groups: exact in f64.
+// Sums in i32 of a convolution in groups, in f64, where kernels that transform their images are off
+// by less than a half.
 Value grouped_sums(
     Value x, Value w, Value x_zero, Value w_zero, const WindowFields& window, int64_t groups) {
   const auto minus = [](Value from, Value zero) {
@@ -216,7 +256,7 @@ Value grouped_sums(
     return wide - broadcast(cast(zero, DType::kF64), wide.shape());
   };
   const Value y = conv2d(minus(x, x_zero), minus(w, w_zero), window, groups);
-  return cast(cast(y, DType::kI64), DType::kI32);
+  return cast(cast(round_half_even(y), DType::kI64), DType::kI32);
 }
 
 // The convolution of inputs 0 and `w` with their zero points, as a product of what its windows see
@@ -269,6 +309,15 @@ void qlinear_conv(NodeContext& n) {
   convolve(n, 3, 2, 5);
 }
 
+// A factor of bytes: null where the input is none, or has several scales but those of `axis`.
+const Dequantized* bytes_behind(const NodeContext& n, size_t input, int64_t axis) {
+  const Dequantized* const from = n.datum(input)->dequantized.get();
+  if (from == nullptr || n.dtype(input) != DType::kF32 || n.rank(input) < 2) return nullptr;
+  if (from->integers->dtype != DType::kI8 && from->integers->dtype != DType::kU8) return nullptr;
+  if (from->scale->dtype != DType::kF32) return nullptr;
+  return numel(from->scale->shape) == 1 || from->axis == axis ? from : nullptr;
+}
+
 constexpr OpRow kQuantizeOps[] = {
     {"QuantizeLinear", quantize_linear},
     {"DequantizeLinear", dequantize_linear},
@@ -280,6 +329,31 @@ constexpr OpRow kQuantizeOps[] = {
 };
 
 }  // namespace
+
+Value product_of_bytes(NodeContext& n, bool transpose_b, Value bias) {
+  if (!n.import().folds_norms() || &n.graph() != &n.import().graph()) return {};
+  constexpr int64_t kNone = -1;
+  const Dequantized* const a = bytes_behind(n, 0, kNone);
+  const int64_t columns = transpose_b ? 0 : 1;
+  const Dequantized* const b = bytes_behind(n, 1, n.rank(1) == 2 ? columns : kNone);
+  if (a == nullptr || b == nullptr) return {};
+  const auto lanes = [&](const DatumPtr& datum) {
+    if (datum == nullptr) return Value{};
+    const Value x = n.import().value(*datum);
+    return x.type().elements() == 1 ? reshape(x, {}) : x;
+  };
+  const Value scale = lanes(b->scale);
+  const ScaledTo to{.dtype = DType::kF32,
+                    .scale = broadcast(lanes(a->scale), scale.shape()) * scale,
+                    .zero = {},
+                    .bias = bias};
+  return matmul_i8(n.import().value(*a->integers),
+                   n.import().value(*b->integers),
+                   lanes(a->zero),
+                   lanes(b->zero),
+                   to,
+                   transpose_b);
+}
 
 std::span<const OpRow> quantize_ops() { return kQuantizeOps; }
 

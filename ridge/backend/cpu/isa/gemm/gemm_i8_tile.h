@@ -101,12 +101,11 @@ struct VnniPart {
 
 constexpr int kI8Chains = 12;  // as in peak_loops.h
 
-// Operands of the loops that measure peaks. A processor multiplies zeros at a higher clock than
-// anything else.
+// Operands of the loops that measure peaks: bytes of a linear congruential generator of Knuth's.
 inline void fill_for_peak(void* to, int bytes) {
   uint32_t x = 1;
   for (int i = 0; i < bytes; ++i) {
-    x = x * 1664525u + 1013904223u;  // of Knuth's linear congruential generators
+    x = x * 1664525u + 1013904223u;
     static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(x >> 24);
   }
 }
@@ -123,7 +122,7 @@ double run_dots(int64_t rounds, int32_t* sink) {
 #pragma GCC unroll 16
     for (int i = 0; i < kI8Chains; ++i) {
       x[i] = V::dot(x[i], a, b);
-      asm volatile("" : "+v"(a), "+v"(b), "+v"(x[i]));  // else one product would do for all chains
+      asm volatile("" : "+v"(a), "+v"(x[i]));  // else one product would do for all chains
     }
   }
   alignas(64) int32_t lanes[16];
