@@ -37,7 +37,8 @@ struct Options {
   std::string json, form;
 };
 
-// Of i8 by i8; op(B) lies packed, as in a session with constant weights, or is packed at each run.
+// Factors are of i8; op(B) lies packed, as in a session with constant weights, or is packed at each
+// run.
 struct Case {
   int64_t m, n, k;
   bool transpose_a, transpose_b, is_packed;

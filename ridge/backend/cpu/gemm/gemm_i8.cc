@@ -112,7 +112,7 @@ class I8Product {
   void run(void* workspace) const;
 
  private:
-  // What a task has on its stack.
+  // A task has it on its stack.
   struct Memory {
     alignas(64) uint8_t rows[kNearBytes];
     alignas(64) int8_t strip[kStrip * kI8Chain];
@@ -279,10 +279,11 @@ void I8Product::give_results(const Task& task, Range columns, Memory& memory) co
       .zero = results_.zero,
       .to = static_cast<char*>(results_.c) + first * static_cast<int64_t>(size_of(results_.dtype)),
       .to_row = shape_.ldc};
-  const GemmI8Ends& ends = for_isa(avx2::gemm_i8_ends, avx512::gemm_i8_ends);
-  if (results_.dtype == DType::kI32) return ends.to_i32(results);
-  if (results_.dtype == DType::kF32) return ends.to_f32(results);
-  results_.dtype == DType::kI8 ? ends.to_i8(results) : ends.to_u8(results);
+  const GemmI8ResultKernels& kernels =
+      for_isa(avx2::gemm_i8_result_kernels, avx512::gemm_i8_result_kernels);
+  if (results_.dtype == DType::kI32) return kernels.to_i32(results);
+  if (results_.dtype == DType::kF32) return kernels.to_f32(results);
+  results_.dtype == DType::kI8 ? kernels.to_i8(results) : kernels.to_u8(results);
 }
 
 void I8Product::run_task(const Task& task) const {

@@ -76,7 +76,7 @@ struct I8Results {
   const float* column_scale = nullptr;  ///< (n) or a single one; null for i32.
   bool has_scale_each_column = false;
   const float* bias = nullptr;  ///< (n), or null.
-  int32_t zero = 0;             ///< Of i8 and u8.
+  int32_t zero = 0;             ///< The zero point of i8 and u8.
 };
 
 /// Bytes of op(B) packed: panels of 16 columns, of tiles of 64 steps of depth (gemm_i8_kernels.h),

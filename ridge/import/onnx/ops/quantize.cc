@@ -227,7 +227,8 @@ Value kernel_of(const NodeContext& n, size_t input) {
   return reshape(w, {1, w.dim(0), w.dim(1), w.dim(2)});
 }
 
-// What the windows see of x (N, H, W, C), the zero point beyond: (N, windows, kernel * C).
+// The pixels of x (N, H, W, C) that each window sees, the zero point beyond them: (N, windows,
+// kernel * C).
 Value seen_by(Value x, Value zero, const WindowFields& window, const Shape& kernel) {
   const auto places = [&](int dimension, int64_t length) {
     const int64_t size = kernel[static_cast<size_t>(dimension)];

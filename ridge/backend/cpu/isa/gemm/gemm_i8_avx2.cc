@@ -28,6 +28,20 @@ struct PairsPart {
   int64_t first, column;
 
   void fetch(int64_t, int64_t) const {}
+  // The products of a quad of steps.
+  template <int kRows>
+  void add_quad(__m256i (&sums)[kRows][2], const int16_t* quad, const int8_t* b) const {
+    const __m256i low = widen(b), high = widen(b + 16);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i x = _mm256_set1_epi64x(
+          *reinterpret_cast<const int64_t __attribute__((may_alias))*>(quad + r * kI8Chain));
+      sums[r][0] = Pairs256::dot(sums[r][0], x, low);
+      sums[r][1] = Pairs256::dot(sums[r][1], x, high);
+      // Else g++ 12 multiplies all rows first, for which it has not registers enough.
+      asm volatile("" : "+x"(sums[r][0]), "+x"(sums[r][1]));
+    }
+  }
   template <int kRows>
   void run(int64_t row) const {
     const int8_t* b = t.b + column / kI8Lanes * t.b_panel + column % kI8Lanes * 4;
@@ -35,17 +49,12 @@ struct PairsPart {
     __m256i sums[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-    for (int64_t left = (t.steps + 3) / 4; left > 0; --left, quad += 4, b += 64) {
-      const __m256i low = widen(b), high = widen(b + 16);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const __m256i x = _mm256_set1_epi64x(
-            *reinterpret_cast<const int64_t __attribute__((may_alias))*>(quad + r * kI8Chain));
-        sums[r][0] = Pairs256::dot(sums[r][0], x, low);
-        sums[r][1] = Pairs256::dot(sums[r][1], x, high);
-        // Else g++ 12 multiplies all rows first, for which it has not registers enough.
-        asm volatile("" : "+x"(sums[r][0]), "+x"(sums[r][1]));
-      }
+    // Four quads at a time, as what counts a loop takes the ports of products; zeros fill them up.
+    for (int64_t left = (t.steps + 15) / 16; left > 0; --left, quad += 16, b += 256) {
+      add_quad(sums, quad, b);
+      add_quad(sums, quad + 4, b + 64);
+      add_quad(sums, quad + 8, b + 128);
+      add_quad(sums, quad + 12, b + 192);
     }
     int32_t* const c = t.c + (first + row) * t.c_row + column;
 #pragma GCC unroll 8

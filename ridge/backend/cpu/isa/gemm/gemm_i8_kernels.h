@@ -82,7 +82,7 @@ struct GemmI8Results {
 };
 
 /// Makes the results of a dtype, for all forms of the product.
-struct GemmI8Ends {
+struct GemmI8ResultKernels {
   void (*to_i32)(const GemmI8Results&);
   void (*to_f32)(const GemmI8Results&);
   void (*to_i8)(const GemmI8Results&);
@@ -92,14 +92,14 @@ struct GemmI8Ends {
 namespace avx2 {
 extern const GemmI8Kernels gemm_i8_kernels;       // vpmaddwd of bytes widened to 16 bits: exact
 extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 256 bits
-extern const GemmI8Ends gemm_i8_ends;
+extern const GemmI8ResultKernels gemm_i8_result_kernels;
 void pack_i8_rows(const GemmI8Lanes&);
 void pack_i8_columns(const GemmI8Lanes&);
 }  // namespace avx2
 namespace avx512 {
 extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 512 bits
 extern const GemmI8Kernels gemm_i8_amx_kernels;   // tdpbusd
-extern const GemmI8Ends gemm_i8_ends;
+extern const GemmI8ResultKernels gemm_i8_result_kernels;
 }  // namespace avx512
 
 }  // namespace ridge::cpu

@@ -74,6 +74,7 @@ void write(const GemmI8Results& r) {
 
 }  // namespace
 
-const GemmI8Ends gemm_i8_ends = {write<int32_t>, write<float>, write<int8_t>, write<uint8_t>};
+const GemmI8ResultKernels gemm_i8_result_kernels = {
+    write<int32_t>, write<float>, write<int8_t>, write<uint8_t>};
 
 }  // namespace ridge::cpu::RIDGE_ISA

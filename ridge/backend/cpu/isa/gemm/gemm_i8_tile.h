@@ -87,8 +87,14 @@ struct VnniPart {
     const uint8_t* a = t.a + row * kI8Steps;
     const int64_t whole = t.steps / kI8Steps;
     for (int64_t tile = 0; tile < whole; ++tile, a += t.a_tile, b += kI8Tile) {
-#pragma GCC unroll 4
-      for (int q = 0; q < 16; ++q) add_quad(sums, a + q * 4, b + q * 64);
+      // By hand, as g++ 12 leaves the pragma undone: what counts a loop takes the ports of
+      // products.
+      for (int q = 0; q < 16; q += 4) {
+        add_quad(sums, a + q * 4, b + q * 64);
+        add_quad(sums, a + q * 4 + 4, b + q * 64 + 64);
+        add_quad(sums, a + q * 4 + 8, b + q * 64 + 128);
+        add_quad(sums, a + q * 4 + 12, b + q * 64 + 192);
+      }
     }
     const int64_t quads = (t.steps - whole * kI8Steps + 3) / 4;
     for (int64_t q = 0; q < quads; ++q) add_quad(sums, a + q * 4, b + q * 64);
