@@ -10,9 +10,13 @@
 #include <limits>
 #include <vector>
 
+#include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
+#include "ridge/graph/ops/matmul_i8.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/evaluate.h"
 #include "tests/backend/gemm_problem.h"
 
 namespace ridge::cpu {
@@ -364,6 +368,40 @@ TEST_F(GemmI8, EachBlockIsFinishedOnce) {
           workspace.data(),
           &finish);
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
+}
+
+// Sessions pack constant factors by ops, which a backend runs.
+TEST_F(GemmI8, OpsPackTheSameBytes) {
+  Random random(10);
+  const auto backend = make_cpu_backend();
+  for (int round = 0; round < 12; ++round) {
+    const GemmShape s = shape_with_layout(
+        3, edge_size(random, 140), round == 0 ? 1500 : edge_size(random, 140), round & 2);
+    const DType dtype = round % 3 == 0 ? DType::kU8 : DType::kI8;
+    const TensorType type{dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}};
+    const Bytes bytes = random_bytes(s.n * s.k, random, round % 4 == 0);
+    Graph product("product"), pack("pack");
+    MatMulI8 op;
+    op.transpose_b = s.transpose_b;
+    const Value y = add_node(std::move(op),
+                             {input(product, "a", {DType::kU8, {s.m, s.k}}),
+                              input(product, "b", type),
+                              input(product, "a_zero", {DType::kU8, {}}),
+                              input(product, "b_zero", {dtype, {}})});
+    const std::vector<PackedOperand> operands = backend->packed_operands(*y.node, 0);
+    ASSERT_EQ(operands.size(), 1u);
+    EXPECT_EQ(operands[0].input, MatMulI8::kB);
+    pack.add_output("packed", operands[0].pack(input(pack, "b", type)));
+    Tensor tensor(type);
+    std::memcpy(tensor.data(), bytes.data(), bytes.size());
+    const Tensor got = evaluate(pack, *backend, {{"b", tensor}}).at("packed");
+    ASSERT_EQ(static_cast<size_t>(got.elements()), packed_i8_bytes(s));
+    std::vector<uint8_t> wanted(packed_i8_bytes(s) + 64);
+    const auto address = reinterpret_cast<uintptr_t>(wanted.data());
+    uint8_t* const aligned = wanted.data() + (64 - address % 64) % 64;
+    pack_i8(s, bytes.data(), dtype == DType::kI8, aligned);
+    EXPECT_EQ(std::memcmp(got.data(), aligned, packed_i8_bytes(s)), 0) << s.n << "x" << s.k;
+  }
 }
 
 TEST_F(GemmI8, FormsFollowTheInstructionSet) {
