@@ -9,6 +9,7 @@
 
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/matmul_i8.h"
+#include "ridge/graph/ops/source.h"
 #include "tests/import/model_bytes.h"
 #include "tests/import/run_model.h"
 
@@ -134,6 +135,29 @@ TEST(QuantizedLayer, GemmMultipliesBytes) {
 TEST(QuantizedLayer, MatMulMultipliesBytes) {
   expect_layer(1, false);
   expect_layer(kColumns, false);
+}
+
+// Integers that are only taken apart and put together again stay as they are, whatever they are.
+TEST(QuantizedLayer, IntegersThatComeAgainStay) {
+  std::vector<double> q;
+  for (int i = 0; i < 256; ++i) q.push_back(i);
+  const auto model_with = [](float second) {
+    return model_of(model_bytes({.nodes = {node_bytes("DequantizeLinear", {"x", "s", "z"}, {"d"}),
+                                           node_bytes("QuantizeLinear", {"d", "t", "z"}, {"y"})},
+                                 .initializers = {floats_bytes("s", {}, {0.07f}),
+                                                  floats_bytes("t", {}, {second}),
+                                                  tensor_bytes<uint8_t>("z", kUint8, {}, {131})},
+                                 .inputs = {value_bytes("x", kUint8, {256})},
+                                 .outputs = {value_bytes("y", kUint8, {256})}}));
+  };
+  const NamedTensors inputs{{"x", tensor_of({DType::kU8, {256}}, q)}};
+  const OnnxModel same = model_with(0.07f), other = model_with(0.035f);
+  const ProgramGraphs program = same.import();
+  EXPECT_TRUE(program.entries[0].outputs()[0].value.node->is<Input>());
+  EXPECT_EQ(elements_of(run_model(same, inputs).at("y")), q);
+  const std::vector<double> twice = elements_of(run_model(other, inputs).at("y"));
+  for (int i = 0; i < 256; ++i)
+    EXPECT_EQ(twice[static_cast<size_t>(i)], std::clamp(131 + 2 * (i - 131), 0, 255)) << i;
 }
 
 }  // namespace

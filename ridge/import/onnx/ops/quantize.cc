@@ -63,10 +63,41 @@ DType dtype_attribute(const NodeContext& n, std::string_view name, DType fallbac
   return *dtype;
 }
 
-// The whole number nearest to x, plus the zero point, both in f32, as `to`: saturating, 0 for NaN.
+// The whole number nearest to x, of two the even one, plus the zero point, which is in f32 and may
+// be null, as `to`, of 8 or 16 bits: saturating, 0 for NaN.
 Value rounded(Value x, Value zero, DType to) {
-  x = round_half_even(cast(x, DType::kF32));
-  return cast(zero ? x + zero : x, to);
+  const bool is_signed = to == DType::kI8 || to == DType::kI16;
+  const double count = size_of(to) == 1 ? 256 : 65536, least = is_signed ? -count / 2 : 0;
+  x = cast(x, DType::kF32);
+  if (!zero) zero = constant_like(x, 0.0);
+  x = minimum(maximum(x, least - zero), (least + count - 1) - zero);
+  // Between these limits adding and taking 1.5 * 2^23 rounds.
+  constexpr double kWhole = 12582912.0;
+  return cast((x + kWhole) - kWhole + zero, to);
+}
+
+bool is_same(const DatumPtr& a, const DatumPtr& b) {
+  if (a == b) return true;
+  if (a == nullptr || b == nullptr || !a->known || !b->known) return false;
+  const Bytes left = a->known->bytes(), right = b->known->bytes();
+  return a->known->type() == b->known->type() &&
+         std::equal(left.begin(), left.end(), right.begin(), right.end());
+}
+
+// The integers that the input was made of, where one scale and zero point would give them again:
+// (q * s) / s is nearer to q than to any other whole number.
+const DatumPtr* given_again(NodeContext& n, DType to) {
+  const Dequantized* const from = n.datum(0)->dequantized.get();
+  const DatumPtr zero = n.has(2) ? n.datum(2) : nullptr;
+  if (from == nullptr || size_of(to) != 1 || from->integers->dtype != to) return nullptr;
+  if (n.dtype(0) != DType::kF32 || n.dtype(1) != DType::kF32 || n.has_attribute("precision"))
+    return nullptr;
+  const bool has_one = numel(from->scale->shape) == 1 && numel(n.shape(1)) == 1;
+  const Known* const scale = n.known(1);
+  const bool is_usual = scale != nullptr && scale->at(0) > 1e-30 && scale->at(0) < 1e30;
+  return has_one && is_usual && is_same(from->scale, n.datum(1)) && is_same(from->zero, zero)
+             ? &from->integers
+             : nullptr;
 }
 
 // The product of bytes in f32 that alone makes x, maybe under another shape; else null.
@@ -102,6 +133,7 @@ void quantize_linear(NodeContext& n) {
   const DType to = n.has(2) ? n.dtype(2) : dtype_attribute(n, "output_dtype", DType::kU8);
   check(is_quantized(to), "its result is {}", name_of(to));
   check(is_float(from), "its scale is {}", name_of(from));
+  if (const DatumPtr* const same = given_again(n, to)) return n.give(0, *same);
   if (const Value y = quantized_product(n, to)) return n.give(y);
   const Value x = cast(n.value(0), from);
   const Value quotient = x / cast(spread(n, 1, x.shape()), from);
