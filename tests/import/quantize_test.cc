@@ -137,6 +137,70 @@ TEST(QuantizedLayer, MatMulMultipliesBytes) {
   expect_layer(kColumns, false);
 }
 
+// Windows of 3 by 3 every two pixels, with the border of the image beyond a zero point that is not
+// 0.
+TEST(QuantizedLayer, ConvolutionMultipliesBytes) {
+  constexpr int64_t kIn = 5, kOut = 18, kSide = 7, kHalf = 4;
+  std::mt19937 random(5);
+  std::vector<uint8_t> x(kIn * kSide * kSide);
+  std::vector<int8_t> w(kOut * kIn * 9);
+  std::vector<float> scales(kOut), bias(kOut);
+  for (uint8_t& v : x) v = static_cast<uint8_t>(random());
+  for (int8_t& v : w) v = static_cast<int8_t>(random());
+  for (float& v : scales) v = std::uniform_real_distribution<float>(0.001f, 0.01f)(random);
+  for (float& v : bias) v = std::uniform_real_distribution<float>(-1, 1)(random);
+  const OnnxModel model = model_of(model_bytes(
+      {.nodes = {node_bytes("DequantizeLinear", {"x", "s", "z"}, {"d"}),
+                 node_bytes("DequantizeLinear", {"w", "sw"}, {"dw"}, {int_attribute("axis", 0)}),
+                 node_bytes(
+                     "Conv",
+                     {"d", "dw", "b"},
+                     {"p"},
+                     {ints_attribute("pads", {1, 1, 1, 1}), ints_attribute("strides", {2, 2})}),
+                 node_bytes("QuantizeLinear", {"p", "sy", "zy"}, {"r"}),
+                 node_bytes("DequantizeLinear", {"r", "sy", "zy"}, {"y"})},
+       .initializers = {floats_bytes("s", {}, {kScale}),
+                        tensor_bytes<uint8_t>("z", kUint8, {}, {kZero}),
+                        tensor_bytes("w", kInt8, {kOut, kIn, 3, 3}, w),
+                        floats_bytes("sw", {kOut}, scales),
+                        floats_bytes("b", {kOut}, bias),
+                        floats_bytes("sy", {}, {kResultScale}),
+                        tensor_bytes<int8_t>("zy", kInt8, {}, {kResultZero})},
+       .inputs = {value_bytes("x", kUint8, {1, kIn, kSide, kSide})},
+       .outputs = {value_bytes("y", kFloat, {1, kOut, kHalf, kHalf})}}));
+  EXPECT_EQ(products_of(model.import().entries[0]).of_bytes,
+            (std::vector{DType::kF32, DType::kI8}));
+  const NamedTensors outputs = run_model(
+      model,
+      {{"x",
+        tensor_of({DType::kU8, {1, kIn, kSide, kSide}}, std::vector<double>(x.begin(), x.end()))}});
+  const std::vector<double> y = elements_of(outputs.at("y"));
+  const auto sum_at = [&](int64_t o, int64_t row, int64_t column) {
+    int64_t sum = 0;
+    for (int64_t c = 0; c < kIn; ++c)
+      for (int64_t i = 0; i < 3; ++i)
+        for (int64_t j = 0; j < 3; ++j) {
+          const int64_t r = 2 * row + i - 1, q = 2 * column + j - 1;
+          if (r < 0 || r >= kSide || q < 0 || q >= kSide) continue;
+          sum += (x[static_cast<size_t>((c * kSide + r) * kSide + q)] - kZero) *
+                 w[static_cast<size_t>(((o * kIn + c) * 3 + i) * 3 + j)];
+        }
+    return sum;
+  };
+  for (int64_t o = 0; o < kOut; ++o)
+    for (int64_t row = 0; row < kHalf; ++row)
+      for (int64_t column = 0; column < kHalf; ++column) {
+        const auto channel = static_cast<size_t>(o);
+        const double exact =
+            static_cast<double>(sum_at(o, row, column)) * kScale * scales[channel] + bias[channel];
+        const double wanted = std::clamp(
+            exact, (-128.0 - kResultZero) * kResultScale, (127.0 - kResultZero) * kResultScale);
+        EXPECT_NEAR(y[static_cast<size_t>((o * kHalf + row) * kHalf + column)],
+                    wanted,
+                    kResultScale * 0.5001);
+      }
+}
+
 // Integers that are only taken apart and put together again stay as they are, whatever they are.
 TEST(QuantizedLayer, IntegersThatComeAgainStay) {
   std::vector<double> q;

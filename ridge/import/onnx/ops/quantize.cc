@@ -100,10 +100,10 @@ const DatumPtr* given_again(NodeContext& n, DType to) {
              : nullptr;
 }
 
-// The product of bytes in f32 that alone makes x, maybe under another shape; else null.
+// The product of bytes in f32 that x is, maybe under another shape; else null.
 const Node* product_behind(Value x) {
   const Node* node = x.node;
-  if (node->is<Reshape>()) node = node->inputs[0].node;
+  while (node->is<Reshape>()) node = node->inputs[0].node;
   return node->is<MatMulI8>() && node->op_as<MatMulI8>().to == DType::kF32 ? node : nullptr;
 }
 
@@ -114,7 +114,7 @@ Value quantized_product(NodeContext& n, DType to) {
                            ? false
                            : numel(n.shape(1)) == 1 && (!n.has(2) || numel(n.shape(2)) == 1);
   if (!has_one || size_of(to) != 1 || n.known(0) != nullptr) return {};
-  const Value x = n.value(0);
+  const Value x = n.is_image(0) ? n.image(0) : n.value(0);
   const Node* const product = product_behind(x);
   if (product == nullptr) return {};
   MatMulI8 op = product->op_as<MatMulI8>();
@@ -128,27 +128,36 @@ Value quantized_product(NodeContext& n, DType to) {
   return reshape(add_node(std::move(op), inputs), x.shape());
 }
 
+// One scale and zero point suit any order of axes.
+bool computes_image(const NodeContext& n) {
+  return n.is_image(0) && numel(n.shape(1)) == 1 && (!n.has(2) || numel(n.shape(2)) == 1);
+}
+
 void quantize_linear(NodeContext& n) {
   const DType from = dtype_attribute(n, "precision", n.dtype(1));
   const DType to = n.has(2) ? n.dtype(2) : dtype_attribute(n, "output_dtype", DType::kU8);
   check(is_quantized(to), "its result is {}", name_of(to));
   check(is_float(from), "its scale is {}", name_of(from));
   if (const DatumPtr* const same = given_again(n, to)) return n.give(0, *same);
-  if (const Value y = quantized_product(n, to)) return n.give(y);
-  const Value x = cast(n.value(0), from);
+  const bool is_image = computes_image(n);
+  const auto give = [&](Value y) { is_image ? n.give_image(0, y) : n.give(y); };
+  if (const Value y = quantized_product(n, to)) return give(y);
+  const Value x = cast(is_image ? n.image(0) : n.value(0), from);
   const Value quotient = x / cast(spread(n, 1, x.shape()), from);
   const Value zero = n.has(2) ? cast(spread(n, 2, x.shape()), DType::kF32) : Value{};
-  n.give(rounded(quotient, zero, to));
+  give(rounded(quotient, zero, to));
 }
 
 void dequantize_linear(NodeContext& n) {
   const DType dtype = n.dtype(0), scaled = n.dtype(1);
   check(is_quantized(dtype) || dtype == DType::kI32, "its input is {}", name_of(dtype));
   check(is_float(scaled), "its scale is {}", name_of(scaled));
-  Value x = cast(n.value(0), DType::kI32);
+  const bool is_image = computes_image(n);
+  Value x = cast(is_image ? n.image(0) : n.value(0), DType::kI32);
   if (n.has(2)) x = x - cast(spread(n, 2, x.shape()), DType::kI32);
   const Value scale = cast(spread(n, 1, x.shape()), DType::kF32);
-  n.give(cast(cast(x, DType::kF32) * scale, dtype_attribute(n, "output_dtype", scaled)));
+  const Value y = cast(cast(x, DType::kF32) * scale, dtype_attribute(n, "output_dtype", scaled));
+  is_image ? n.give_image(0, y) : n.give(y);
   if (n.integer("block_size", 0) != 0) return;
   const int64_t axis = n.integer("axis", 1);
   n.results()[0]->dequantized = std::make_shared<const Dequantized>(Dequantized{
@@ -292,6 +301,22 @@ Value grouped_sums(
   return cast(cast(round_half_even(y), DType::kI64), DType::kI32);
 }
 
+// An ungrouped convolution of x (N, H, W, C) and kernel (H, W, C, O), as an image.
+Value image_of_bytes(Value x,
+                     Value kernel,
+                     Value x_zero,
+                     Value w_zero,
+                     const WindowFields& window,
+                     const ScaledTo& to) {
+  const Value seen = seen_by(x, x_zero, window, kernel.shape());
+  const Value y = matmul_i8(seen, reshape(kernel, {-1, kernel.dim(3)}), x_zero, w_zero, to);
+  return reshape(y,
+                 {x.dim(0),
+                  window.positions(0, x.dim(1), kernel.dim(0), "conv"),
+                  window.positions(1, x.dim(2), kernel.dim(1), "conv"),
+                  kernel.dim(3)});
+}
+
 // The convolution of inputs 0 and `w` with their zero points, as a product of what its windows see
 // and the weights.
 void convolve(NodeContext& n, size_t w, size_t x_zero_input, size_t w_zero_input) {
@@ -320,11 +345,9 @@ void convolve(NodeContext& n, size_t w, size_t x_zero_input, size_t w_zero_input
               window.positions(1, x.dim(2), kernel.dim(1), "conv"),
               channels};
   if (groups == 1) {
-    const Value seen = seen_by(x, x_zero, window, kernel.shape());
-    const Value weights = reshape(kernel, {-1, channels});
-    const Value y = matmul_i8(seen, weights, x_zero, w_zero, has_bias ? ScaledTo{} : to);
-    if (!has_bias) return give_image_of(n, reshape(y, shape), n.rank(0));
-    sums = reshape(y, shape);
+    const Value y = image_of_bytes(x, kernel, x_zero, w_zero, window, has_bias ? ScaledTo{} : to);
+    if (!has_bias) return give_image_of(n, y, n.rank(0));
+    sums = y;
   } else {
     sums = grouped_sums(x, kernel, x_zero, w_zero, window, groups);
     if (!is_scaled) return give_image_of(n, sums, n.rank(0));
@@ -351,6 +374,26 @@ const Dequantized* bytes_behind(const NodeContext& n, size_t input, int64_t axis
   return numel(from->scale->shape) == 1 || from->axis == axis ? from : nullptr;
 }
 
+bool may_multiply_bytes(const NodeContext& n) {
+  return n.import().folds_norms() && &n.graph() == &n.import().graph();
+}
+
+// A scale or a zero point in the graph, a scalar where it is one number; null where it is absent.
+Value lanes_of(NodeContext& n, const DatumPtr& datum) {
+  if (datum == nullptr) return {};
+  const Value x = n.import().value(*datum);
+  return x.type().elements() == 1 ? reshape(x, {}) : x;
+}
+
+// In f32, by the scales of both factors.
+ScaledTo scaled_back(NodeContext& n, const Dequantized& a, const Dequantized& b, Value bias) {
+  const Value scale = lanes_of(n, b.scale);
+  return {.dtype = DType::kF32,
+          .scale = broadcast(lanes_of(n, a.scale), scale.shape()) * scale,
+          .zero = {},
+          .bias = bias};
+}
+
 constexpr OpRow kQuantizeOps[] = {
     {"QuantizeLinear", quantize_linear},
     {"DequantizeLinear", dequantize_linear},
@@ -364,28 +407,38 @@ constexpr OpRow kQuantizeOps[] = {
 }  // namespace
 
 Value product_of_bytes(NodeContext& n, bool transpose_b, Value bias) {
-  if (!n.import().folds_norms() || &n.graph() != &n.import().graph()) return {};
+  if (!may_multiply_bytes(n)) return {};
   constexpr int64_t kNone = -1;
   const Dequantized* const a = bytes_behind(n, 0, kNone);
   const int64_t columns = transpose_b ? 0 : 1;
   const Dequantized* const b = bytes_behind(n, 1, n.rank(1) == 2 ? columns : kNone);
   if (a == nullptr || b == nullptr) return {};
-  const auto lanes = [&](const DatumPtr& datum) {
-    if (datum == nullptr) return Value{};
-    const Value x = n.import().value(*datum);
-    return x.type().elements() == 1 ? reshape(x, {}) : x;
-  };
-  const Value scale = lanes(b->scale);
-  const ScaledTo to{.dtype = DType::kF32,
-                    .scale = broadcast(lanes(a->scale), scale.shape()) * scale,
-                    .zero = {},
-                    .bias = bias};
   return matmul_i8(n.import().value(*a->integers),
                    n.import().value(*b->integers),
-                   lanes(a->zero),
-                   lanes(b->zero),
-                   to,
+                   lanes_of(n, a->zero),
+                   lanes_of(n, b->zero),
+                   scaled_back(n, *a, *b, bias),
                    transpose_b);
+}
+
+Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t groups) {
+  if (!may_multiply_bytes(n) || groups != 1 || n.rank(0) != 4 || n.rank(1) != 4) return {};
+  constexpr int64_t kNone = -1, kChannels = 0;
+  const Dequantized* const a = bytes_behind(n, 0, kNone);
+  const Dequantized* const b = bytes_behind(n, 1, kChannels);
+  if (a == nullptr || b == nullptr || !b->integers->known) return {};
+  const Value x = n.import().image(*a->integers);
+  const Value kernel = n.import().moved(*b->integers, {2, 3, 1, 0});
+  const auto zero = [&](const DatumPtr& datum, Value of) {
+    const Value given = lanes_of(n, datum);
+    return given ? given : constant(n.graph(), {of.dtype(), {}}, 0.0);
+  };
+  return image_of_bytes(x,
+                        kernel,
+                        zero(a->zero, x),
+                        zero(b->zero, kernel),
+                        window,
+                        scaled_back(n, *a, *b, n.has(2) ? n.value(2) : Value{}));
 }
 
 std::span<const OpRow> quantize_ops() { return kQuantizeOps; }

@@ -1,6 +1,7 @@
 // Products of values that a model writes as integers with a scale (DequantizeLinear).
 #pragma once
 
+#include "ridge/graph/ops/conv.h"
 #include "ridge/import/onnx/node_context.h"
 
 namespace ridge::onnx {
@@ -10,5 +11,9 @@ namespace ridge::onnx {
 /// that does not hold, and where the model is imported as written: the results differ from those
 /// of a product of floats by what that rounds.
 Value product_of_bytes(NodeContext& n, bool transpose_b = false, Value bias = {});
+
+/// The same of a convolution of images, whose weights may have a scale for each channel of the
+/// result; input 2, where it is there, is the bias. The result is an image (N, H, W, C).
+Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t groups);
 
 }  // namespace ridge::onnx

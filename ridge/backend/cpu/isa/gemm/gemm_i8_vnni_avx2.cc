@@ -12,7 +12,7 @@ struct Vnni256 {
   static Reg load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store(int32_t* p, Reg x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
   static Reg broadcast(const uint8_t* p) {
-    return _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+    return _mm256_set1_epi32(*reinterpret_cast<const int32_t __attribute__((may_alias))*>(p));
   }
   static Reg dot(Reg sum, Reg a, Reg b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
 };

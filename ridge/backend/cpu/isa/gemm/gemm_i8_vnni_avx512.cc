@@ -12,7 +12,7 @@ struct Vnni512 {
   static Reg load(const void* p) { return _mm512_loadu_si512(p); }
   static void store(int32_t* p, Reg x) { _mm512_storeu_si512(p, x); }
   static Reg broadcast(const uint8_t* p) {
-    return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+    return _mm512_set1_epi32(*reinterpret_cast<const int32_t __attribute__((may_alias))*>(p));
   }
   static Reg dot(Reg sum, Reg a, Reg b) { return _mm512_dpbusd_epi32(sum, a, b); }
 };
