@@ -71,9 +71,11 @@ Value rounded(Value x, Value zero, DType to) {
   x = cast(x, DType::kF32);
   if (!zero) zero = constant_like(x, 0.0);
   x = minimum(maximum(x, least - zero), (least + count - 1) - zero);
-  // Between these limits adding and taking 1.5 * 2^23 rounds.
+  // Between these limits adding and taking 1.5 * 2^23 rounds in f32. The half beyond changes
+  // nothing then; it rounds where the model is computed in f64.
   constexpr double kWhole = 12582912.0;
-  return cast((x + kWhole) - kWhole + zero, to);
+  const Value whole = (x + kWhole) - kWhole + zero;
+  return cast(whole + (is_signed ? sign(whole) * 0.5 : constant_like(whole, 0.5)), to);
 }
 
 bool is_same(const DatumPtr& a, const DatumPtr& b) {
