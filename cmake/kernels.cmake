@@ -15,12 +15,17 @@ function(ridge_add_kernels out)
   set_source_files_properties(${pairs} PROPERTIES COMPILE_OPTIONS -mavx512bf16)
   # The same, and AMX: callers ask has_amx().
   file(GLOB_RECURSE tiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_amx_avx512.cc)
-  set_source_files_properties(${tiles} PROPERTIES COMPILE_OPTIONS "-mavx512bf16;-mamx-tile;-mamx-bf16")
+  set_source_files_properties(${tiles} PROPERTIES COMPILE_OPTIONS "-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
+  # Products of bytes by vpdpbusd: callers ask has_i8_form().
+  file(GLOB_RECURSE bytes256 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_vnni_avx2.cc)
+  set_source_files_properties(${bytes256} PROPERTIES COMPILE_OPTIONS -mavxvnni)
+  file(GLOB_RECURSE bytes512 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_vnni_avx512.cc)
+  set_source_files_properties(${bytes512} PROPERTIES COMPILE_OPTIONS -mavx512vnni)
   # Unrolled register tiles, of intrinsics alone: a check of every one of them would take the
   # compiler minutes and find nothing.
   if(RIDGE_SANITIZE MATCHES "undefined")
     set(unrolled ${kernels})
-    list(FILTER unrolled INCLUDE REGEX "/(gemm_tile|gemm_pairs|gemm_amx|attention_product)[^/]*$")
+    list(FILTER unrolled INCLUDE REGEX "/(gemm_tile|gemm_pairs|gemm_amx|gemm_i8|attention_product)[^/]*$")
     set_property(SOURCE ${unrolled} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
   endif()
   foreach(isa avx2 avx512)

@@ -105,7 +105,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"UnknownOp",
                 "matmul(",
                 "matmull(",
-                "test:6:1: unknown op 'matmull', at site 'fc:matmul.0'; did you mean 'matmul'?"},
+                "test:6:1: unknown op 'matmull', at site 'fc:matmul.0'; did you mean 'matmul' or "
+                "'matmul_i8'?"},
         BadText{"UnknownField",
                 "batch=0",
                 "bach=0",

@@ -85,19 +85,19 @@ TEST(OnnxImport, FoldsShapeArithmetic) {
 
 TEST(OnnxImport, TellsAllThatItCannotDo) {
   const std::string error = user_error([] {
-    model_of(model_bytes({.nodes = {node_bytes("QuantizeLinear", {"x", "s"}, {"q"}, {}, "first"),
-                                    node_bytes("DequantizeLinear", {"q", "s"}, {"d"}, {}, "second"),
-                                    node_bytes("QuantizeLinear", {"d", "s"}, {"r"}, {}, "third"),
+    model_of(model_bytes({.nodes = {node_bytes("Det", {"x"}, {"q"}, {}, "first"),
+                                    node_bytes("Unique", {"q"}, {"d"}, {}, "second"),
+                                    node_bytes("Det", {"d"}, {"r"}, {}, "third"),
                                     node_bytes("Reshape", {"x", "to"}, {"z"}, {}, "fourth"),
                                     node_bytes("Relu", {"r"}, {"y"})},
-                          .initializers = {floats_bytes("s", {}, {1})},
+                          .initializers = {},
                           .inputs = {x_of({4}), value_bytes("to", kInt64, {1})},
                           .outputs = output_y()}))
         .import();
   });
   EXPECT_THAT(error, HasSubstr("model: 4 of its nodes cannot be imported:"));
-  EXPECT_THAT(error, HasSubstr("2 x QuantizeLinear: the operator is not supported (first, third)"));
-  EXPECT_THAT(error, HasSubstr("1 x DequantizeLinear: the operator is not supported (second)"));
+  EXPECT_THAT(error, HasSubstr("2 x Det: the operator is not supported (first, third)"));
+  EXPECT_THAT(error, HasSubstr("1 x Unique: the operator is not supported (second)"));
   EXPECT_THAT(error, HasSubstr("1 x Reshape: its shape is data of a run (fourth)"));
   EXPECT_THAT(error, Not(HasSubstr("Relu")));
 }

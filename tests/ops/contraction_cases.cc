@@ -6,6 +6,7 @@
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/pointwise_depthwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
@@ -61,6 +62,52 @@ OpSample product_of_f32(Shape a, Shape b_shape, bool transpose_a, bool transpose
             return {add_node(std::move(op), {left, b.input(b_shape)})};
           }};
 }
+
+// Factors of the tested dtype and of `other`; lanes: a zero point for each row and column, and a
+// scale and a bias for each column.
+OpSample product_of_bytes(
+    DType other, DType to, Shape a, Shape b_shape, bool transpose_a, bool transpose_b, bool lanes) {
+  return {"matmul_i8",
+          fmt::format("by {} to {} of {}{}{}{}",
+                      name_of(other),
+                      name_of(to),
+                      to_string(a),
+                      transpose_a ? ", transposed a" : "",
+                      transpose_b ? ", transposed b" : "",
+                      lanes ? ", lanes" : ""),
+          [=](CaseBuilder& b) -> std::vector<Value> {
+            const auto bytes = [&](DType dtype, const Shape& shape) {
+              return dtype == DType::kI8 ? b.indices(dtype, shape, -128, 127)
+                                         : b.indices(dtype, shape, 0, 255);
+            };
+            const int64_t rows = a.end()[transpose_a ? -1 : -2];
+            const int64_t columns = b_shape.end()[transpose_b ? -2 : -1];
+            MatMulI8 op;
+            op.transpose_a = transpose_a;
+            op.transpose_b = transpose_b;
+            op.to = to;
+            std::vector<Value> inputs{bytes(b.dtype(), a),
+                                      bytes(other, b_shape),
+                                      bytes(b.dtype(), lanes ? Shape{rows} : Shape{}),
+                                      bytes(other, lanes ? Shape{columns} : Shape{})};
+            const Shape each = lanes ? Shape{columns} : Shape{};
+            if (op.is_scaled()) inputs.push_back(b.input(DType::kF32, each, 1e-4, 1e-3));
+            if (op.is_rounded()) inputs.push_back(bytes(to, {}));
+            if (op.is_scaled() && lanes) inputs.push_back(b.input(DType::kF32, {columns}, -50, 50));
+            return {add_node(std::move(op), inputs)};
+          }};
+}
+
+const OpSamples kMatMulI8({
+    product_of_bytes(DType::kI8, DType::kI32, {5, 7}, {7, 3}, false, false, false),
+    product_of_bytes(DType::kU8, DType::kI32, {2, 5, 70}, {2, 70, 33}, false, false, true),
+    product_of_bytes(DType::kI8, DType::kF32, {40, 20}, {40, 17}, true, false, true),
+    product_of_bytes(DType::kU8, DType::kF32, {1, 130}, {35, 130}, false, true, false),
+    product_of_bytes(DType::kI8, DType::kI8, {3, 9, 65}, {65, 40}, false, false, true),
+    product_of_bytes(DType::kU8, DType::kI8, {66, 9}, {40, 66}, true, true, false),
+    product_of_bytes(DType::kI8, DType::kU8, {130, 31}, {31, 70}, false, false, true),
+    product_of_bytes(DType::kU8, DType::kU8, {4, 50}, {70, 50}, false, true, true),
+});
 
 const OpSamples kMatMul({
     product("plain", {5, 7}, {7, 3}, false, false),

@@ -9,6 +9,7 @@ void register_activation(OpRegistry&);
 void register_shape(OpRegistry&);
 void register_reduce(OpRegistry&);
 void register_matmul(OpRegistry&);
+void register_matmul_i8(OpRegistry&);
 void register_conv(OpRegistry&);
 void register_pool(OpRegistry&);
 void register_softmax(OpRegistry&);
@@ -33,6 +34,7 @@ const OpRegistry& registry() {
     register_shape(r);
     register_reduce(r);
     register_matmul(r);
+    register_matmul_i8(r);
     register_conv(r);
     register_pool(r);
     register_softmax(r);

@@ -396,8 +396,11 @@ std::optional<std::vector<DatumPtr>> ImportContext::fold(const OpRow& row,
   folded_work_ += cost.flops + cost.bytes + kFoldedNode;
   NamedTensors values = evaluate(scratch, *folding_, context.folded_inputs());
   for (size_t i = 0; i < results.size(); ++i)
-    if (is_computed(results[i]))
+    if (is_computed(results[i])) {
+      const auto dequantized = results[i]->dequantized;
       results[i] = make_datum(node.outputs[i], Known(std::move(values.at(fmt::format("{}", i)))));
+      results[i]->dequantized = dequantized;
+    }
   for (const DatumPtr& result : results)
     if (result != nullptr && result->known) count_made(*result->known);
   return results;

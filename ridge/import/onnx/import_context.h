@@ -31,6 +31,16 @@ class UnsupportedModel : public UserError {
   using UserError::UserError;
 };
 
+struct Datum;
+using DatumPtr = std::shared_ptr<Datum>;
+
+/// The input of a DequantizeLinear: (integers - zero) * scale.
+struct Dequantized {
+  DatumPtr integers, scale;
+  DatumPtr zero;     ///< May be null.
+  int64_t axis = 0;  ///< Scales and zero points are of it, where there are several.
+};
+
 /// A value of the model: known while it is imported, or a value of the graph, which may stand there
 /// in two orders of its axes.
 struct Datum {
@@ -41,13 +51,13 @@ struct Datum {
   Value value;  ///< It has ONNX's order of axes, and is null until it is asked for.
   Value image;  ///< (N, H, W, C) where ONNX has (N, C, H, W); null where there is none.
   std::shared_ptr<const LateConvolution>
-      convolution;                     ///< It makes the image, where it is not null.
-  std::map<std::string, Value> moved;  ///< Known elements, moved and scaled, by how.
-  bool is_initializer = false;         ///< `known` is a tensor of the model.
-  bool is_global = false;              ///< One of the model's graph: its name is alone.
-  bool is_refused = false;             ///< The node that makes it was refused: nothing else is set.
+      convolution;                                 ///< It makes the image, where it is not null.
+  std::shared_ptr<const Dequantized> dequantized;  ///< It was made of that, where it is not null.
+  std::map<std::string, Value> moved;              ///< Known elements, moved and scaled, by how.
+  bool is_initializer = false;                     ///< `known` is a tensor of the model.
+  bool is_global = false;                          ///< One of the model's graph: its name is alone.
+  bool is_refused = false;  ///< The node that makes it was refused: nothing else is set.
 };
-using DatumPtr = std::shared_ptr<Datum>;
 
 DatumPtr make_datum(std::string name, Known known);
 DatumPtr make_datum(std::string name, Value value);

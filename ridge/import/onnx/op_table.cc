@@ -16,6 +16,7 @@ std::vector<OpRow> all_ops() {
                              reduce_ops(),
                              product_ops(),
                              conv_ops(),
+                             quantize_ops(),
                              pool_ops(),
                              norm_ops(),
                              resize_ops(),

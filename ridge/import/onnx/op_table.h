@@ -42,6 +42,7 @@ std::span<const OpRow> index_ops();
 std::span<const OpRow> reduce_ops();
 std::span<const OpRow> product_ops();
 std::span<const OpRow> conv_ops();
+std::span<const OpRow> quantize_ops();
 std::span<const OpRow> pool_ops();
 std::span<const OpRow> norm_ops();
 std::span<const OpRow> resize_ops();

@@ -7,6 +7,7 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge {
@@ -78,6 +79,7 @@ class Widening {
     if (node.is<Input>()) return {input_of(node.op_as<Input>())};
     std::vector<Value> inputs;
     for (const Value& input : node.inputs) inputs.push_back(mapped(input));
+    if (node.is<MatMulI8>()) return {product_of_bytes(node, std::move(inputs))};
     const bool is_rounded = operands_ && node.op->traits().op_class == OpClass::kContraction &&
                             !node.is<Attention>() && inputs[0].dtype() == DType::kF64;
     if (is_rounded)
@@ -89,6 +91,14 @@ class Widening {
       results.push_back(is_rounded && !node.is<MatMul>() ? rounded(result) : result);
     }
     return results;
+  }
+
+  // Sums of bytes are exact, and f32 is what their scales are defined in.
+  Value product_of_bytes(const Node& node, std::vector<Value> inputs) {
+    for (Value& input : inputs)
+      if (is_float(input.dtype())) input = cast(input, DType::kF32);
+    const Value result{&to_.add(node.op, std::move(inputs), node.site), 0};
+    return is_float(result.dtype()) ? cast(result, DType::kF64) : result;
   }
 
   // Constants are widened where they lie, data of a run when they come.

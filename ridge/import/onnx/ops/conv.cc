@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/import/onnx/late_convolution.h"
 #include "ridge/import/onnx/op_table.h"
+#include "ridge/import/onnx/ops/quantize.h"
 #include "ridge/import/onnx/ops/window.h"
 
 namespace ridge::onnx {
@@ -43,6 +44,7 @@ std::optional<std::vector<double>> known_bias(const NodeContext& n) {
 void conv(NodeContext& n) {
   const WindowAttributes window = window_attributes(n, kernel_sizes(n));
   const int64_t groups = n.integer("group", 1);
+  if (const Value y = convolution_of_bytes(n, window.fields(), groups)) return n.give_image(0, y);
   const auto bias = known_bias(n);
   const bool is_late = n.rank(0) == 4 && n.known(0) == nullptr && n.known(1) != nullptr && bias &&
                        is_float(n.dtype(0));

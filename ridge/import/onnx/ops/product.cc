@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/axes.h"
+#include "ridge/import/onnx/ops/quantize.h"
 
 namespace ridge::onnx {
 namespace {
@@ -25,6 +26,7 @@ Value multiplied(Value a, Value b, bool transpose_a = false, bool transpose_b = 
 // NumPy's matmul: a vector is a row on the left and a column on the right.
 void matmul_of(NodeContext& n) {
   check(n.rank(0) >= 1 && n.rank(1) >= 1, "a factor is a scalar");
+  if (const Value y = product_of_bytes(n)) return n.give(y);
   Value a = n.value(0), b = n.value(1);
   const bool is_row = a.rank() == 1, is_column = b.rank() == 1;
   if (is_row) a = reshape(a, {1, a.dim(0)});
@@ -51,9 +53,16 @@ void gemm(NodeContext& n) {
         "its factors have {} and {} dimensions",
         n.rank(0),
         n.rank(1));
+  const double alpha = n.number("alpha", 1.0), beta = n.number("beta", 1.0);
+  const bool is_plain = n.integer("transA", 0) == 0 && alpha == 1.0 && beta == 1.0;
+  const bool has_row = n.has(2) && n.dtype(2) == DType::kF32 && n.rank(2) == 1 &&
+                       n.shape(2)[0] == n.shape(1)[n.integer("transB", 0) != 0 ? 0 : 1];
+  if (is_plain && (has_row || !n.has(2))) {
+    const Value bias = has_row ? n.value(2) : Value{};
+    if (const Value y = product_of_bytes(n, n.integer("transB", 0) != 0, bias)) return n.give(y);
+  }
   Value y =
       multiplied(n.value(0), n.value(1), n.integer("transA", 0) != 0, n.integer("transB", 0) != 0);
-  const double alpha = n.number("alpha", 1.0), beta = n.number("beta", 1.0);
   if (alpha != 1.0) y = y * alpha;
   if (n.has(2) && beta != 0.0) {
     Value c = n.value(2);

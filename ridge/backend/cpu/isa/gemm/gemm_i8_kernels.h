@@ -1,0 +1,105 @@
+// The interface of the kernels of products of bytes to their driver (gemm_i8.cc).
+//
+// Kernels multiply u8 by i8. Packing makes u8 of an op(A) of i8, and i8 of an op(B) of u8, by
+// flipping the highest bit, which adds or takes 128; the driver moves the zero points likewise.
+//
+// A tile holds 64 steps of depth. Of op(A) it is (rows, 64 steps); of op(B), (16 quads of steps, 16
+// columns, 4 steps). A panel of op(B) is the tiles of 16 columns one after another. All of it is
+// padded with zeros, after the flip.
+#pragma once
+
+#include <cstdint>
+
+namespace ridge::cpu {
+
+inline constexpr int64_t kI8Lanes = 16;  ///< Columns of a panel; rows that are packed at a time.
+inline constexpr int64_t kI8Steps = 64;  ///< Steps of depth of a tile.
+inline constexpr int64_t kI8Tile = kI8Lanes * kI8Steps;
+inline constexpr int64_t kI8Panels = 4;    ///< Most panels of a block.
+inline constexpr int64_t kI8Rows = 128;    ///< Most rows of a block.
+inline constexpr int64_t kI8Chain = 1024;  ///< Most steps of depth of a block.
+
+/// Sums of products modulo 2^32, (rows, panels * 16), over so many steps of depth.
+struct GemmI8Block {
+  int64_t steps;  // 1 to kI8Chain
+  const uint8_t*
+      a;            // the first row of the first tile; rows up to the next multiple of 16 are there
+  int64_t a_tile;   // bytes from a tile to the next
+  const int8_t* b;  // the first tile of the first panel
+  int64_t b_panel;  // bytes from a panel to the next
+  int32_t* c;       // has rows up to the next multiple of 16, which may be written, too
+  int64_t c_row;    // elements from a row to the next
+  int64_t rows;     // 1 to kI8Rows
+  int64_t panels;   // 1 to kI8Panels
+  bool add;         // sums go on from those in C, else from zero
+  // The panels of the next block, which lie as far apart, to be fetched meanwhile; may be null.
+  const int8_t* next;
+  int64_t next_bytes;   // of each of them
+  int64_t next_panels;  // 1 to kI8Panels
+};
+
+struct GemmI8Kernels {
+  // A thread calls begin() before its first block, and end() behind its last one; may be null.
+  void (*begin)();
+  void (*end)();
+  void (*block)(const GemmI8Block&);
+  // Runs the instructions of block() on registers for so many rounds, to measure the peak; returns
+  // the operations done, two for a product. `sink` receives one value, so that the work cannot be
+  // dropped.
+  double (*multiply_in_registers)(int64_t rounds, int32_t* sink);
+};
+
+/// Up to 16 lanes (rows of op(A) or columns of op(B)) to pack: element (i, p) lies at
+/// from[i * lane_stride + p * depth_stride], i < lanes, p < depth; one of the strides is 1.
+struct GemmI8Lanes {
+  const uint8_t* from;
+  int64_t lane_stride;
+  int64_t depth_stride;
+  int64_t depth;
+  int lanes;        // 1 to 16
+  uint8_t flip;     // bits to flip: 0 or 0x80
+  uint8_t* to;      // aligned to 64 bytes
+  int64_t to_tile;  // bytes from a tile to the next
+  int32_t* sums;    // sums of the packed lanes are added to these 16; may be null
+};
+
+/// The sums of a block, and the results to make of them: the arithmetic of gemm_i8.h.
+struct GemmI8Results {
+  int32_t* sums;  // may be overwritten
+  int64_t sums_row;
+  int64_t rows, columns;
+  const int32_t* column_terms;  // to take from the sums of each row
+  const int32_t* row_zeros;     // null, or factors of column_sums to take from the sums besides
+  const int32_t* column_sums;
+  const int32_t* row_terms;  // null, or factors of column_zeros to take from the sums besides
+  const int32_t* column_zeros;
+  const float* row_scales;  // null: 1
+  const float* column_scales;
+  const float* bias;  // null: none
+  int32_t zero;       // of the results
+  void* to;
+  int64_t to_row;  // elements from a row to the next
+};
+
+/// Makes the results of a dtype, for all forms of the product.
+struct GemmI8ResultKernels {
+  void (*to_i32)(const GemmI8Results&);
+  void (*to_f32)(const GemmI8Results&);
+  void (*to_i8)(const GemmI8Results&);
+  void (*to_u8)(const GemmI8Results&);
+};
+
+namespace avx2 {
+extern const GemmI8Kernels gemm_i8_kernels;       // vpmaddwd of bytes widened to 16 bits: exact
+extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 256 bits
+extern const GemmI8ResultKernels gemm_i8_result_kernels;
+void pack_i8_rows(const GemmI8Lanes&);
+void pack_i8_columns(const GemmI8Lanes&);
+}  // namespace avx2
+namespace avx512 {
+extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 512 bits
+extern const GemmI8Kernels gemm_i8_amx_kernels;   // tdpbusd
+extern const GemmI8ResultKernels gemm_i8_result_kernels;
+}  // namespace avx512
+
+}  // namespace ridge::cpu
