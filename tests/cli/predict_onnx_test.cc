@@ -233,7 +233,7 @@ TEST_F(PredictOnnx, TellsAllOperatorsThatItHasNot) {
   const std::vector<ProtoBytes> x{value_bytes("x", kFloat, {"N", 3})};
   model_ = write("model.onnx",
                  model_bytes({.nodes = {node_bytes("Det", {"x"}, {"a"}, {}, "first"),
-                                        node_bytes("QuantizeLinear", {"x", "x"}, {"b"}),
+                                        node_bytes("TfIdfVectorizer", {"x"}, {"b"}),
                                         node_bytes("Det", {"x"}, {"y"}, {}, "second")},
                               .initializers = {},
                               .inputs = x,
@@ -241,7 +241,7 @@ TEST_F(PredictOnnx, TellsAllOperatorsThatItHasNot) {
   EXPECT_THAT(error(predict()),
               AllOf(HasSubstr("3 of its nodes cannot be imported:"),
                     HasSubstr("2 x Det: the operator is not supported (first, second)"),
-                    HasSubstr("1 x QuantizeLinear: the operator is not supported (b)")));
+                    HasSubstr("1 x TfIdfVectorizer: the operator is not supported (b)")));
 }
 
 TEST_F(PredictOnnx, RefusesFilesThatAreNoModel) {

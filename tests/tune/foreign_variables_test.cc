@@ -135,9 +135,10 @@ TEST(TrustedVariables, WhatTheLoopWritesIsReadWithoutTrust) {
   for (const Knob& knob : knobs()) {
     const std::string word = knob.words.empty() ? "0-1" : knob.words[0];
     const bool is_flag = knob.type == KnobType::kFlag;
+    const std::string number = std::to_string(std::max<int64_t>(1, knob.least));
     facts.offers.push_back({.key = std::string(knob.key),
                             .value = is_flag                          ? "true"
-                                     : knob.type == KnobType::kNumber ? "1"
+                                     : knob.type == KnobType::kNumber ? number
                                                                       : word});
   }
   const auto proposals =

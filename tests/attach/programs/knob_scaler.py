@@ -87,7 +87,7 @@ for _ in range(STEPS):
 def told(name, capability):
     """What a probe offers on such a device; 0: the CPU."""
     shim = sys.modules["ridge_shim"]._shim
-    knobs = {file.__name__: file for file in shim.parts[-1].files}["ridge_knob_model"]
+    knobs = {file.__name__: file for file in next(each for each in shim.parts if hasattr(each, "files")).files}["ridge_knob_model"]
     own, torch.cuda.get_device_capability = knobs.device_of, lambda: (capability, 0)
     knobs.device_of = lambda _: "cuda" if capability else "cpu"
     knobs.cpu_multiplies_bf16 = lambda: True
