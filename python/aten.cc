@@ -46,8 +46,8 @@ std::vector<std::pair<size_t, std::string>> refusals_of(std::string_view graph) 
   return list;
 }
 
-// The state of a generator and the elements lie where Tensor.data_ptr() says. Draws are no runs of a
-// program: they are short, and so keep the lock of the interpreter.
+// The state of a generator and the elements lie where Tensor.data_ptr() says. Draws are no runs of
+// a program: they are short, and so keep the lock of the interpreter.
 bool draw(uintptr_t state, size_t state_bytes, double p, uintptr_t elements, size_t count) {
   return draw_bernoulli({reinterpret_cast<std::byte*>(state), state_bytes},
                         p,

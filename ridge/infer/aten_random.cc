@@ -38,8 +38,8 @@ bool draw_bernoulli(std::span<std::byte> state, double p, std::span<uint8_t> ele
   MersenneTwister::Words words;
   std::ranges::transform(
       aten.words, words.begin(), [](uint64_t word) { return static_cast<uint32_t>(word); });
-  MersenneTwister generator(
-      words, aten.left == 1 ? kMersenneWords : static_cast<int64_t>(aten.next));
+  MersenneTwister generator(words,
+                            aten.left == 1 ? kMersenneWords : static_cast<int64_t>(aten.next));
   if (elements.empty()) return true;
   generator.draw_bernoulli(p, elements);
   std::ranges::copy(generator.words(), aten.words);

@@ -10,9 +10,9 @@ namespace {
 // Nearly nothing of a step stays: a gain beyond any that is told.
 constexpr double kLeastRest = 1e-9;
 
-// Loading that is gone saves more than the wait for it: samples that were made leave cold caches and
-// memory to be given back. With loader.cache four of examples/pytorch gained 0.8 to 1.25 of the wait
-// (bench/README.md).
+// Loading that is gone saves more than the wait for it: samples that were made leave cold caches
+// and memory to be given back. With loader.cache four of examples/pytorch gained 0.8 to 1.25 of the
+// wait (bench/README.md).
 constexpr double kOfLoading = 1.3;
 
 // The share of a step that stays; nothing: not known.

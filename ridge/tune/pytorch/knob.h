@@ -35,7 +35,7 @@ struct Knob {
   std::string text{};                                           ///< Its effect, in a sentence.
   ForeignPart part = ForeignPart::kAll;                         ///< `shortens` in the table.
   std::vector<std::string> excludes{};  ///< Keys that no recipe has together with this one.
-  std::string tried_with{};        ///< Key of the knob whose trials set this one, too; empty: none.
+  std::string tried_with{};  ///< Key of the knob whose trials set this one, too; empty: none.
   std::vector<std::string> again_beside{};  ///< Keys whose knobs change what this one gains.
   bool costs_first_steps = false;  ///< No step is timed while the knob waits to be applied.
   bool needs_own_start = false;    ///< No process may have imported packages before it acts.

@@ -10,10 +10,10 @@
 // element whose gradient is no more than rounding turns its step around, and a single one of them
 // is a third of the update of a tensor of 32 elements. So many may turn as the rounding of the
 // gradient, which controls show, makes turn; gradients themselves show what hides behind that.
-// Rounding to bf16 leaves nothing of some gradients, such as that of the keys' bias in an attention,
-// which is zero but for rounding. There the update is seen by how far it leads along its gradient:
-// elements without a gradient have no part in that, and a step that is left out, turned around or
-// of another size has.
+// Rounding to bf16 leaves nothing of some gradients, such as that of the keys' bias in an
+// attention, which is zero but for rounding. There the update is seen by how far it leads along its
+// gradient: elements without a gradient have no part in that, and a step that is left out, turned
+// around or of another size has.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -347,11 +347,12 @@ class Comparison {
       if (controls_.is_coarse && moves_by_equal_steps_at(place, a)) {
         // A gradient that may be rounding alone leads nowhere.
         if (gradients_[place.step][i] < 1)
-          worst_.add(distance.along_gradient, factor * levels.along_gradient(i) * norm + least, [&] {
-            return fmt::format("{} leads {} of its norm less or more along its gradient",
-                               what,
-                               percent(distance.along_gradient / norm));
-          });
+          worst_.add(
+              distance.along_gradient, factor * levels.along_gradient(i) * norm + least, [&] {
+                return fmt::format("{} leads {} of its norm less or more along its gradient",
+                                   what,
+                                   percent(distance.along_gradient / norm));
+              });
         continue;
       }
       const double allowed = allowed_share(place, a, i, levels.move(i)) * norm + least;
