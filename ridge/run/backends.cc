@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ridge/backend/cpu/cpu_backend.h"
+#include "ridge/backend/cpu/mersenne_twister.h"
 #include "ridge/backend/cuda/open_backend.h"
 #include "ridge/backend/ref/ref_backend.h"
 #include "ridge/base/html/markup.h"
@@ -50,6 +51,12 @@ std::unique_ptr<Backend> make_backend(std::string_view name, const NoteListener&
   if (name == "ref") return make_ref_backend();
   if (const std::optional<int> number = cuda_number(name)) return cuda::open_backend(*number, note);
   throw UserError(fmt::format("unknown device '{}'", name), did_you_mean(name, backend_names()));
+}
+
+void draw_mersenne(MersenneState& state, double p, std::span<uint8_t> elements) {
+  cpu::MersenneTwister twister(state.words, state.next);
+  twister.draw_bernoulli(p, elements);
+  state = {twister.words(), twister.next()};
 }
 
 }  // namespace ridge

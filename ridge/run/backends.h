@@ -1,9 +1,11 @@
 // The one place that names the backends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,5 +31,14 @@ std::optional<int64_t> free_device_memory(std::string_view name);
 
 /// The names of backends that run programs.
 std::vector<std::string> backend_names();
+
+/// The state of a Mersenne Twister MT19937: its words, the first `next` of which were drawn.
+struct MersenneState {
+  std::array<uint32_t, 624> words;
+  int64_t next;
+};
+/// Draws two words for each element by a kernel of the CPU, as torch.Tensor.bernoulli_(p) does
+/// (backend/cpu/mersenne_twister.h): 1 with the probability `p`, otherwise 0.
+void draw_mersenne(MersenneState& state, double p, std::span<uint8_t> elements);
 
 }  // namespace ridge

@@ -1,15 +1,16 @@
 #include "ridge/api/aten_random.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <tuple>
 
-#include "ridge/backend/cpu/mersenne_twister.h"
+#include "ridge/run/backends.h"
 
 namespace ridge {
 namespace {
 
-using cpu::kMersenneWords;
-using cpu::MersenneTwister;
+constexpr int64_t kMersenneWords = std::tuple_size_v<decltype(MersenneState::words)>;
 
 // The state of at::CPUGeneratorImpl as a tensor of bytes has it, which has not changed since torch
 // 1.0. Normal numbers that wait to be used lie behind these, and stay as they are.
@@ -35,16 +36,16 @@ bool draw_bernoulli(std::span<std::byte> state, double p, std::span<uint8_t> ele
   if (state.size() != kStateBytes || !(p >= 0 && p <= 1)) return false;
   std::memcpy(&aten, state.data(), sizeof(aten));
   if (!is_known(aten)) return false;
-  MersenneTwister::Words words;
-  std::ranges::transform(
-      aten.words, words.begin(), [](uint64_t word) { return static_cast<uint32_t>(word); });
-  MersenneTwister generator(words,
-                            aten.left == 1 ? kMersenneWords : static_cast<int64_t>(aten.next));
   if (elements.empty()) return true;
-  generator.draw_bernoulli(p, elements);
-  std::ranges::copy(generator.words(), aten.words);
-  aten.next = static_cast<uint64_t>(generator.next());
-  aten.left = static_cast<int32_t>(kMersenneWords + 1 - generator.next());
+  MersenneState generator{};
+  std::ranges::transform(aten.words, generator.words.begin(), [](uint64_t word) {
+    return static_cast<uint32_t>(word);
+  });
+  generator.next = aten.left == 1 ? kMersenneWords : static_cast<int64_t>(aten.next);
+  draw_mersenne(generator, p, elements);
+  std::ranges::copy(generator.words, aten.words);
+  aten.next = static_cast<uint64_t>(generator.next);
+  aten.left = static_cast<int32_t>(kMersenneWords + 1 - generator.next);
   std::memcpy(state.data(), &aten, sizeof(aten));
   return true;
 }
