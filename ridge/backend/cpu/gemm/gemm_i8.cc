@@ -194,7 +194,7 @@ PackedColumns I8Product::pack_strip(
               reinterpret_cast<uint8_t*>(memory.strip),
               kI8Chain * kI8Lanes,
               sums.data());
-  int32_t* const to = memory.column_sums + column - group;
+  int32_t* const to = memory.column_sums + (column - group);
   for (int64_t j = 0; j < panels.size() * kI8Lanes; ++j)
     to[j] = wrapped(int64_t{to[j]} + sums[static_cast<size_t>(j)]);
   return {memory.strip, nullptr};
@@ -223,7 +223,7 @@ void I8Product::multiply(const Task& task, Range columns, Range depth, Memory& m
                         .a_tile = rows * kI8Steps,
                         .b = nullptr,
                         .b_panel = panel_bytes(shape_),
-                        .c = memory.sums + j - columns.begin,
+                        .c = memory.sums + (j - columns.begin),
                         .c_row = group_of(task),
                         .rows = task.rows.size(),
                         .panels = ceil_div(std::min(kStrip, columns.end - j), kI8Lanes),
