@@ -52,7 +52,7 @@ TEST_F(BatchKnob, BitsAreThoseOfTheNumbersSetByHand) {
   for (const char* optimizer : {"SGD", "Adam", "NAdam", "RMSprop"}) expect_as_by_hand(optimizer, 4);
 }
 
-// By hand it is the gradient of the mean of the losses.
+// The program that is written by hand takes the gradient of the mean of the losses.
 TEST_F(BatchKnob, AnUpdateForSeveralStepsIsThatOfTheMeanOfTheirLosses) {
   for (const auto& [mode, optimizer, number] : {std::tuple("several", "AdamW", 2),
                                                 std::tuple("several-cleared", "SGD", 2),

@@ -62,7 +62,7 @@ inline ShimmedEnd run_shimmed(const std::string& python,
   return end;
 }
 
-/// With a recipe as JSON.
+/// Runs the program with a recipe, which is given as JSON.
 inline ShimmedEnd run_with_recipe(const std::string& python,
                                   const std::string& recipe,
                                   const std::string& words) {

@@ -358,7 +358,7 @@ TEST(ForeignLosses, AnotherTrajectoryNeedsAllSeeds) {
 }
 
 // A run of half as many steps, each the mean over the samples of two: the same course of training.
-// What two steps of a run differ in by their batches is not seen.
+// Two steps of a run may differ by their batches, which the comparison does not see.
 TEST(ForeignLosses, LargerBatchesAreComparedOverTheSameSamples) {
   Draw draw(12);
   const ForeignBaseline baseline = draw.baseline({.steps = 64}, 4);

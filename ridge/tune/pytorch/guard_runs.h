@@ -23,8 +23,10 @@ namespace ridge {
 
 /// How long runs may take.
 struct GuardRunLimits {
-  int64_t until_ns = 0;      ///< By now_ns(): all of them end then.
-  double usual_seconds = 0;  ///< A run of the program as it is, while others go on.
+  /// The time, by now_ns(), at which all runs are stopped.
+  int64_t until_ns = 0;
+  /// Seconds that a run of the program as it is takes while others go on.
+  double usual_seconds = 0;
 };
 
 class GuardRuns {

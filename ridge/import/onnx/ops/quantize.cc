@@ -166,7 +166,7 @@ void dequantize_linear(NodeContext& n) {
       n.datum(0), n.datum(1), n.has(2) ? n.datum(2) : nullptr, axis < 0 ? axis + n.rank(0) : axis});
 }
 
-// To u8, by the least and the largest element.
+// The scale and the zero point of u8 follow from the least and the largest element.
 void dynamic_quantize_linear(NodeContext& n) {
   const Value x = n.value(0);
   check(x.dtype() == DType::kF32, "its input is {}", name_of(x.dtype()));
@@ -387,7 +387,7 @@ Value lanes_of(NodeContext& n, const DatumPtr& datum) {
   return x.type().elements() == 1 ? reshape(x, {}) : x;
 }
 
-// In f32, by the scales of both factors.
+// The product is f32: its integers are multiplied by the scales of both factors.
 ScaledTo scaled_back(NodeContext& n, const Dequantized& a, const Dequantized& b, Value bias) {
   const Value scale = lanes_of(n, b.scale);
   return {.dtype = DType::kF32,

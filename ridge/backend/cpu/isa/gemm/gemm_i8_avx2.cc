@@ -38,7 +38,7 @@ struct PairsPart {
           *reinterpret_cast<const int64_t __attribute__((may_alias))*>(quad + r * kI8Chain));
       sums[r][0] = Pairs256::dot(sums[r][0], x, low);
       sums[r][1] = Pairs256::dot(sums[r][1], x, high);
-      // Else g++ 12 multiplies all rows first, for which it has not registers enough.
+      // It keeps g++ 12 from multiplying all rows first, for which there are too few registers.
       asm volatile("" : "+x"(sums[r][0]), "+x"(sums[r][1]));
     }
   }

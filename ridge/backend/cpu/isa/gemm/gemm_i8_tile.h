@@ -87,8 +87,8 @@ struct VnniPart {
     const uint8_t* a = t.a + row * kI8Steps;
     const int64_t whole = t.steps / kI8Steps;
     for (int64_t tile = 0; tile < whole; ++tile, a += t.a_tile, b += kI8Tile) {
-      // By hand, as g++ 12 leaves the pragma undone: what counts a loop takes the ports of
-      // products.
+      // The loop is unrolled by hand, because g++ 12 ignores the pragma, and instructions that
+      // count a loop occupy the ports of products.
       for (int q = 0; q < 16; q += 4) {
         add_quad(sums, a + q * 4, b + q * 64);
         add_quad(sums, a + q * 4 + 4, b + q * 64 + 64);

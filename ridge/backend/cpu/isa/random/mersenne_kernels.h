@@ -11,8 +11,8 @@ constexpr int64_t kMersenneWords = 624;
 struct MersenneKernels {
   /// Makes the next kMersenneWords words of a state out of its last ones, in place.
   void (*advance)(uint32_t* state);
-  /// For `pairs` pairs of words of a state, of which the first has the upper half of 64 bits: 1
-  /// where the lower 53 of these are less than `limit`, otherwise 0.
+  /// Each of `pairs` pairs of words of a state is a number of 64 bits, whose upper half is the
+  /// first word. Writes 1 where its lower 53 bits are less than `limit`, otherwise 0.
   void (*less)(const uint32_t* state, int64_t pairs, uint64_t limit, uint8_t* y);
 };
 
