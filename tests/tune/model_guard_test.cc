@@ -2,9 +2,11 @@
 // rounds otherwise.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ridge/import/onnx/onnx_source.h"
+#include "ridge/run/program.h"
 #include "ridge/tune/onnx/model_variant.h"
 #include "ridge/tune/onnx/wide_source.h"
 #include "tests/support/spoiled_backend.h"
@@ -219,6 +221,33 @@ TEST(JudgeOutputs, IntegersAreThoseOfF64WhereTheSessionHasThem) {
   EXPECT_TRUE(judge(oracle).passed);
   EXPECT_EQ(judge(floats({3, 6, 8}, DType::kI64)).text,
             "2 of 3 elements of output 'y' of sample 0 are others than in f64");
+}
+
+// Quotients in f64 differ from those in f32; the integers that they are rounded to are the same.
+TEST(WideSource, QuantizeLinearStillRounds) {
+  constexpr int kInt8 = 3;
+  std::vector<float> x;
+  std::vector<int> wanted;
+  for (int i = -200; i < 200; ++i) {
+    x.push_back(static_cast<float>(i) * 0.3f + 0.01f);
+    wanted.push_back(std::clamp(static_cast<int>(std::nearbyint(x.back() / 0.7)) - 9, -128, 127));
+  }
+  const auto source =
+      source_of(model_bytes({.nodes = {node_bytes("QuantizeLinear", {"x", "s", "z"}, {"y"})},
+                             .initializers = {floats_bytes("s", {}, {0.7f}),
+                                              tensor_bytes<int8_t>("z", kInt8, {}, {-9})},
+                             .inputs = {value_bytes("x", kFloat, {400})},
+                             .outputs = {value_bytes("y", kInt8, {400})}}),
+                ConvNorms::kAsWritten);
+  const auto cpu = make_backend("cpu");
+  State state(*cpu);
+  Program program(WideSource(source).bind({}), state);
+  program.write(program.input(0, "x"), x.data());
+  program.run(0);
+  std::vector<int8_t> y(x.size());
+  program.read(program.output(0, "y"), y.data());
+  program.synchronize();
+  EXPECT_EQ(std::vector<int>(y.begin(), y.end()), wanted);
 }
 
 TEST(JudgeOutputs, ABiasThatTheErrorsHideShowsInTheSlope) {
