@@ -15,6 +15,7 @@
 #include "ridge/base/error.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/cli/export/export.h"
+#include "ridge/cli/quantize/quantize.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {
@@ -109,6 +110,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_bench(app, exit_code);
   add_generate(app, exit_code);
   add_export(app, exit_code);
+  add_quantize(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);
   add_capture(app, exit_code, command);

@@ -90,7 +90,7 @@ class Program(RunsPrograms):
 
     def test_has_all_verbs(self):
         text = self.program("--help").stdout
-        for verb in ("inspect", "train", "eval", "predict", "bench", "export", "optimize", "run", "doctor", "watch"):
+        for verb in ("inspect", "train", "eval", "predict", "bench", "export", "quantize", "optimize", "run", "doctor", "watch"):
             self.assertIn(f"\n  {verb} ", text)
             self.assertEqual(self.program(verb, "--help").returncode, 0, verb)
 

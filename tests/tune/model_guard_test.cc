@@ -8,6 +8,7 @@
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/run/program.h"
 #include "ridge/tune/onnx/model_variant.h"
+#include "ridge/tune/onnx/output_guard.h"
 #include "ridge/tune/onnx/wide_source.h"
 #include "tests/support/spoiled_backend.h"
 #include "tests/tune/faulty_models.h"

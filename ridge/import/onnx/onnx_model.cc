@@ -50,9 +50,12 @@ OnnxModel::OnnxModel(const std::filesystem::path& path) {
   read_inputs();
 }
 
-OnnxModel::OnnxModel(Bytes bytes, std::shared_ptr<const void> owner, std::string name)
+OnnxModel::OnnxModel(Bytes bytes,
+                     std::shared_ptr<const void> owner,
+                     std::string name,
+                     const std::filesystem::path& beside)
     : parsed_(std::make_unique<Parsed>(
-          std::move(name), bytes, onnx::ElementFiles({}, std::move(owner)))) {
+          std::move(name), bytes, onnx::ElementFiles(beside, std::move(owner)))) {
   read_inputs();
 }
 

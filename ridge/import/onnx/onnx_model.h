@@ -22,8 +22,12 @@ class OnnxModel {
   /// Maps the file. UserError when it cannot be read, is no ONNX model or a damaged one, is of a
   /// version that is not read, or lacks a file of external data or the end of one.
   explicit OnnxModel(const std::filesystem::path& path);
-  /// The same of a model in memory, which `owner` keeps; it has no external data.
-  OnnxModel(Bytes bytes, std::shared_ptr<const void> owner, std::string name);
+  /// The same of a model in memory, which `owner` keeps. Its external data lie beside the file
+  /// `beside`; where that is empty it has none.
+  OnnxModel(Bytes bytes,
+            std::shared_ptr<const void> owner,
+            std::string name,
+            const std::filesystem::path& beside = {});
   ~OnnxModel();
   OnnxModel(OnnxModel&&) noexcept;
 

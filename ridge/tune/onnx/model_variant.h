@@ -11,8 +11,8 @@
 #include "ridge/infer/callers.h"
 #include "ridge/infer/model_recipe.h"
 #include "ridge/infer/model_session.h"
+#include "ridge/infer/samples/model_samples.h"
 #include "ridge/proof/trial.h"
-#include "ridge/tune/onnx/model_samples.h"
 
 namespace ridge {
 

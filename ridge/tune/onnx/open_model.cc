@@ -5,8 +5,8 @@
 #include "ridge/attach/folders/private_folder.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/parallel.h"
-#include "ridge/infer/input_files.h"
 #include "ridge/infer/load_model.h"
+#include "ridge/run/observer.h"
 
 namespace ridge {
 namespace {
@@ -106,7 +106,7 @@ class ModelProcesses final : public ModelRunners {
     job_.inputs = model.source->inputs();
     job_.outputs = model.source->outputs();
     samples_ = request.data.empty() ? drawn_samples(*model.source, request.sizes, kDrawn)
-                                    : samples_of(read_data(), job_.inputs, job_.outputs);
+                                    : read_npz_samples(request.data, job_.inputs, job_.outputs);
     write_samples(job_.samples, samples_.samples, job_.inputs);
   }
 
@@ -151,15 +151,6 @@ class ModelProcesses final : public ModelRunners {
  private:
   WorkerOptions options(int64_t until_ns) const {
     return {.program = request_.program, .answer_seconds = kAnswerSeconds, .deadline_ns = until_ns};
-  }
-
-  NamedRows read_data() const {
-    TrainObserver nobody;
-    return read_inputs(
-        parse_input_files({request_.data}, job_.inputs),
-        job_.inputs,
-        [](const DataSpec&, const std::string&) -> std::unique_ptr<InputRows> { return nullptr; },
-        nobody);
   }
 
   ModelRequest request_;

@@ -18,13 +18,10 @@
 #include <vector>
 
 #include "ridge/base/semantic_class.h"
-#include "ridge/base/tensor.h"
+#include "ridge/infer/samples/model_samples.h"
 #include "ridge/proof/guard_outcome.h"
 
 namespace ridge {
-
-/// The outputs for each sample.
-using SampleOutputs = std::vector<NamedTensors>;
 
 struct JudgedOutputs {
   const SampleOutputs& oracle;     ///< In f64.

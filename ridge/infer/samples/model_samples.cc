@@ -1,21 +1,20 @@
-#include "ridge/tune/onnx/model_samples.h"
+#include "ridge/infer/samples/model_samples.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "ridge/base/error.h"
 #include "ridge/infer/bind_inputs.h"
+#include "ridge/infer/input_files.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/made_inputs.h"
 #include "ridge/io/npy.h"
+#include "ridge/run/observer.h"
 
 namespace ridge {
 namespace {
 
 constexpr uint64_t kSeed = 0x73616d706c65;
-
-// No more rows of a user's file are read.
-constexpr int64_t kMostSamples = 256;
 
 bool has_rows(const DataSpec& spec, const std::string& rows) {
   return !rows.empty() && !spec.dims.empty() && spec.dims[0].name == rows;
@@ -40,14 +39,15 @@ std::string ModelSamples::words(size_t used) const {
 
 ModelSamples samples_of(const NamedRows& data,
                         const std::vector<DataSpec>& inputs,
-                        const std::vector<DataSpec>& outputs) {
+                        const std::vector<DataSpec>& outputs,
+                        int64_t most) {
   ModelSamples result{.samples = {}, .sizes = {}, .rows = dim_of_rows(inputs, outputs)};
   for (const DataSpec& spec : inputs)
     if (!data.contains(spec.name)) refuse_missing(inputs, spec.name);
   int64_t count = 1;
   for (const DataSpec& spec : inputs)
     if (has_rows(spec, result.rows)) count = data.at(spec.name)->type().shape[0];
-  for (int64_t row = 0; row < std::min(count, kMostSamples); ++row) {
+  for (int64_t row = 0; row < std::min(count, most); ++row) {
     NamedTensors sample;
     for (const DataSpec& spec : inputs) {
       InputRows& rows = *data.at(spec.name);
@@ -62,6 +62,20 @@ ModelSamples samples_of(const NamedRows& data,
   }
   result.sizes = sizes_of(result.samples.front(), inputs);
   return result;
+}
+
+ModelSamples read_npz_samples(const std::string& path,
+                              const std::vector<DataSpec>& inputs,
+                              const std::vector<DataSpec>& outputs,
+                              int64_t most) {
+  TrainObserver nobody;
+  const auto no_samples = [](const DataSpec&, const std::string&) {
+    return std::unique_ptr<InputRows>();
+  };
+  return samples_of(read_inputs(parse_input_files({path}, inputs), inputs, no_samples, nobody),
+                    inputs,
+                    outputs,
+                    most);
 }
 
 ModelSamples drawn_samples(const ModelSource& source, const Binding& sizes, size_t count) {

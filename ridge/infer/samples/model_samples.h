@@ -1,4 +1,4 @@
-// The data that variants of a model run on.
+// The samples that a model is run on, to compare, calibrate or time it.
 #pragma once
 
 #include <string>
@@ -8,9 +8,14 @@
 #include "ridge/graph/data_spec.h"
 #include "ridge/graph/model_source.h"
 #include "ridge/infer/predict.h"
-#include "ridge/tune/onnx/output_guard.h"
 
 namespace ridge {
+
+/// The outputs for each sample.
+using SampleOutputs = std::vector<NamedTensors>;
+
+/// No more rows of a user's file are read, unless more are asked for.
+inline constexpr int64_t kMostSamples = 256;
 
 struct ModelSamples {
   std::vector<NamedTensors> samples;  ///< Each has one row, or the only size that the model has.
@@ -22,10 +27,16 @@ struct ModelSamples {
   std::string words(size_t used) const;
 };
 
-/// The rows of data that were read.
+/// The first `most` rows of data that were read.
 ModelSamples samples_of(const NamedRows& data,
                         const std::vector<DataSpec>& inputs,
-                        const std::vector<DataSpec>& outputs);
+                        const std::vector<DataSpec>& outputs,
+                        int64_t most = kMostSamples);
+/// The same of an NPZ whose arrays have the names of inputs. UserError as read_inputs() has it.
+ModelSamples read_npz_samples(const std::string& path,
+                              const std::vector<DataSpec>& inputs,
+                              const std::vector<DataSpec>& outputs,
+                              int64_t most = kMostSamples);
 /// Drawn data: normal floats, integers that suit, as make_inputs() has them. `sizes` are those of
 /// named dimensions but for the rows; UserError where one is missing.
 ModelSamples drawn_samples(const ModelSource& source, const Binding& sizes, size_t count);

@@ -1,0 +1,158 @@
+#include "ridge/cli/quantize/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "ridge/base/json_writer.h"
+#include "ridge/cli/common/output.h"
+
+namespace ridge {
+namespace {
+
+using compress::QuantizeResult;
+using compress::Score;
+using compress::SiteResult;
+
+int64_t size_on_disk(const std::string& path) {
+  std::error_code error;
+  const auto size = path.empty() ? 0 : std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
+int64_t written_bytes(const QuantizeFiles& files) {
+  return size_on_disk(files.output) + size_on_disk(files.data_file);
+}
+
+void write_sites(JsonWriter& json, const QuantizeReport& report) {
+  json.key("sites").begin_array();
+  for (const SiteResult& site : report.result.sites) {
+    json.begin_object().field("name", site.name).field("op", site.op);
+    json.field("quantized", site.is_quantized);
+    if (!site.reason.empty()) json.field("reason", site.reason);
+    if (site.order > 0) json.field("order", site.order).field("tied", site.is_tied);
+    if (site.error) json.field("error_power", *site.error);
+    if (site.order > 0)
+      json.field(report.options.seconds_gained.empty() ? "flops" : "seconds", site.gain);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_score(JsonWriter& json, std::string_view key, const std::optional<Score>& score) {
+  if (!score) return;
+  json.key(key).begin_object().field("accuracy", score->accuracy).field("loss", score->loss);
+  json.end_object();
+}
+
+std::string shares_text(double percent) { return fmt::format("{:.3g} %", percent); }
+
+std::string statement_text(const QuantizeReport& report) {
+  const QuantizeResult& result = report.result;
+  const std::string samples = fmt::format("{} {}sample{}",
+                                          result.held_out,
+                                          result.is_held_out_apart ? "held-out " : "",
+                                          result.held_out == 1 ? "" : "s");
+  const std::string verdict = result.quantized() == 0
+                                  ? "no site is within the limit, and nothing is written"
+                              : result.passed() ? "within the limit"
+                                                : "beyond the limit, and nothing is written";
+  const std::string error = fmt::format("output '{}' is off by {} of its power",
+                                        result.output,
+                                        shares_text(100 * result.error_power));
+  if (!result.after)
+    return fmt::format(
+        "on {}: {} (limit {}): {}\n", samples, error, shares_text(result.limit), verdict);
+  return fmt::format(
+      "on {}: accuracy {:.2f} % -> {:.2f} %, loss {:.4g} -> {:.4g} (limit {:.3g} "
+      "points): {}\n  {}\n",
+      samples,
+      100 * result.before->accuracy,
+      100 * result.after->accuracy,
+      result.before->loss,
+      result.after->loss,
+      result.limit,
+      verdict,
+      error);
+}
+
+}  // namespace
+
+std::string json_report(const QuantizeReport& report) {
+  const QuantizeResult& result = report.result;
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.quantize/1").field("model", report.files.model);
+  json.field("method", name_of(report.options.method));
+  json.field("ranges", name_of(report.options.ranges));
+  json.field("folded_norms", result.folded_norms);
+  json.field("equalized_pairs", result.equalized_pairs);
+  json.field("corrects_bias", report.options.correct_bias);
+  json.key("samples").begin_object().field("drawn", report.samples.is_drawn);
+  json.field("calibrated", result.calibrated).field("held_out", result.held_out);
+  json.field("held_out_apart", result.is_held_out_apart).end_object();
+  write_sites(json, report);
+  json.field("quantized", result.quantized());
+  json.key("statement").begin_object().field("measure", result.after ? "top-1" : "error power");
+  json.field("drop_percent", result.drop).field("limit_percent", result.limit);
+  json.field("output", result.output).field("error_power", result.error_power);
+  write_score(json, "before", result.before);
+  write_score(json, "after", result.after);
+  json.field("passed", result.passed()).end_object();
+  json.field("model_bytes", size_on_disk(report.files.model));
+  if (!report.files.output.empty()) {
+    json.field("file", report.files.output);
+    if (!report.files.data_file.empty()) json.field("data_file", report.files.data_file);
+    json.field("bytes", written_bytes(report.files));
+  }
+  json.end_object().finish();
+  return text + "\n";
+}
+
+std::string text_report(const QuantizeReport& report) {
+  const QuantizeResult& result = report.result;
+  std::string text = fmt::format("{}: {}, ranges by {}, {} of {} for calibration\n\n",
+                                 report.files.model,
+                                 name_of(report.options.method),
+                                 name_of(report.options.ranges),
+                                 result.calibrated,
+                                 report.samples.words(report.samples.samples.size()));
+  if (result.folded_norms > 0)
+    text += fmt::format("  {} batch norms folded into convolutions\n", result.folded_norms);
+  if (result.equalized_pairs > 0)
+    text += fmt::format("  {} pairs of convolutions equalized\n", result.equalized_pairs);
+  size_t width = 4;
+  for (const SiteResult& site : result.sites) width = std::max(width, site.name.size());
+  text += fmt::format("  {:>5}  {:{}}  {:6}  {:>9}  {}\n",
+                      "order",
+                      "site",
+                      width,
+                      "op",
+                      "error",
+                      report.options.seconds_gained.empty() ? "FLOP" : "seconds");
+  for (const SiteResult& site : result.sites) {
+    if (site.order == 0) continue;
+    text += fmt::format("  {:>5}  {:{}}  {:6}  {:>9}  {}{}\n",
+                        fmt::format("{}{}", site.is_tied ? "=" : "", site.order),
+                        site.name,
+                        width,
+                        site.op,
+                        shares_text(100 * site.error.value_or(0)),
+                        scaled(site.gain),
+                        site.is_quantized ? "" : "  stays: " + site.reason);
+  }
+  for (const SiteResult& site : result.sites)
+    if (site.order == 0)
+      text +=
+          fmt::format("      -  {:{}}  {:6}  stays: {}\n", site.name, width, site.op, site.reason);
+  text += "\n  " + statement_text(report);
+  if (!report.files.output.empty())
+    text += fmt::format("  {}  {}, of {}\n",
+                        report.files.output,
+                        bytes_text(written_bytes(report.files)),
+                        bytes_text(size_on_disk(report.files.model)));
+  return text;
+}
+
+}  // namespace ridge

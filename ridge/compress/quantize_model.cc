@@ -1,0 +1,295 @@
+#include "ridge/compress/quantize_model.h"
+
+#include <algorithm>
+
+#include "ridge/compress/calibration.h"
+#include "ridge/compress/choose.h"
+#include "ridge/compress/dynamic_form.h"
+#include "ridge/compress/equalize.h"
+#include "ridge/compress/fold_norms.h"
+#include "ridge/compress/sites.h"
+#include "ridge/compress/static_form.h"
+
+namespace ridge::compress {
+namespace {
+
+// A site's own error is measured on so many samples, which is enough for an order.
+constexpr size_t kErrorSamples = 8;
+// The choice leaves this share of the limit to the difference between its samples and others.
+constexpr double kChoiceShare = 0.9;
+
+/// Samples with the outputs of the model, and their labels.
+struct MeasuredSamples {
+  std::vector<NamedTensors> inputs;
+  std::vector<int64_t> labels;
+  SampleOutputs reference;
+
+  MeasuredSamples first(size_t count) const {
+    count = std::min(count, inputs.size());
+    const auto head = [count](const auto& all) {
+      using List = std::remove_cvref_t<decltype(all)>;
+      return List(all.begin(),
+                  all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size())));
+    };
+    return {head(inputs), head(labels), head(reference)};
+  }
+};
+
+MeasuredSamples every_second(const EditableModel& model, const QuantizeData& data, size_t first) {
+  MeasuredSamples part;
+  const size_t count = data.samples.samples.size();
+  for (size_t i = count == 1 ? 0 : first; i < count; i += 2) {
+    part.inputs.push_back(data.samples.samples[i]);
+    if (!data.labels.empty()) part.labels.push_back(data.labels.at(i));
+  }
+  part.reference = outputs_on(model, part.inputs);
+  return part;
+}
+
+class Quantization {
+ public:
+  Quantization(const EditableModel& model, const QuantizeData& data, const QuantizeOptions& options)
+      : options_(options), base_(model), result_{.model = model} {
+    check(!data.samples.samples.empty(), "[quantize] there are no samples");
+    check_model(model);
+    options.on_progress("the model as it is");
+    choice_ = every_second(model, data, 0);
+    statement_ = every_second(model, data, 1);
+    if (!data.labels.empty()) check_labels(data.labels);
+    result_.calibrated = choice_.inputs.size();
+    result_.held_out = statement_.inputs.size();
+    result_.is_held_out_apart = data.samples.samples.size() > 1;
+    result_.limit = options.max_drop.value_or(scored_.empty() ? QuantizeOptions::kDefaultDrop
+                                                              : QuantizeOptions::kDefaultPoints);
+    prepare();
+  }
+
+  QuantizeResult run() {
+    measure_sites();
+    choose();
+    state();
+    return std::move(result_);
+  }
+
+ private:
+  bool is_static() const { return options_.method == QuantizeMethod::kStatic; }
+
+  void check_labels(const std::vector<int64_t>& labels) {
+    scored_ = scored_output(choice_.reference[0]);
+    const int64_t classes = choice_.reference[0].at(scored_).elements();
+    for (size_t i = 0; i < labels.size(); ++i)
+      check(labels[i] >= 0 && labels[i] < classes,
+            "[quantize] label {} of sample {} is none of {} classes",
+            labels[i],
+            i,
+            classes);
+  }
+
+  void check_model(const EditableModel& model) const {
+    check_is_float(model);
+    const int64_t least = is_static() ? kStaticOpset : kDynamicOpset;
+    if (model.opset() < least)
+      throw UserError(
+          fmt::format("{}: its operators are of version {}; the {} form needs {} or later",
+                      model.name(),
+                      model.opset(),
+                      name_of(options_.method),
+                      least),
+          "convert it first, as onnx.version_converter does");
+    check(is_static() || (!options_.equalize && !options_.correct_bias),
+          "[quantize] equalization and bias correction are for the static method");
+  }
+
+  // Norms are folded, sites found and their scales known.
+  void prepare() {
+    if (is_static()) {
+      result_.folded_norms = fold_norms(base_);
+      if (options_.equalize) result_.equalized_pairs = equalize(base_);
+    }
+    SiteList list = find_sites(base_);
+    check_names(list);
+    for (KeptSite& kept : list.kept) keep(kept.name, kept.op, std::move(kept.reason));
+    for (Site& site : list.sites) {
+      if (std::ranges::find(options_.keep, site.name) != options_.keep.end())
+        keep(site.name, site.op, "--keep names it");
+      else if (!is_static() && site.is_conv())
+        keep(site.name, site.op, "the dynamic method is for products alone");
+      else
+        form_.sites.push_back(std::move(site));
+    }
+    find_types();
+    if (is_static()) calibrate_sites();
+    if (!form_.sites.empty()) return;
+    std::string reasons;
+    for (const SiteResult& site : result_.sites)
+      if (reasons.size() < 300)
+        reasons += fmt::format("; {} ({}): {}", site.name, site.op, site.reason);
+    throw UserError(fmt::format("{}: no node can be quantized{}", base_.name(), reasons),
+                    "Conv, Gemm and MatMul of f32 with constant weights can");
+  }
+
+  void check_names(const SiteList& list) const {
+    std::vector<std::string> names;
+    for (const Site& site : list.sites) names.push_back(site.name);
+    for (const KeptSite& site : list.kept) names.push_back(site.name);
+    for (const std::string& name : options_.keep)
+      if (std::ranges::find(names, name) == names.end())
+        throw UserError(
+            fmt::format("{}: --keep names '{}', which is no Conv, Gemm or MatMul of the model",
+                        base_.name(),
+                        name),
+            did_you_mean(name, names));
+  }
+
+  void keep(const std::string& name, const std::string& op, std::string reason) {
+    result_.sites.push_back({.name = name, .op = op, .reason = std::move(reason)});
+  }
+
+  // Sites for which `problem` has a reason stay as they are.
+  void keep_where(const std::function<std::string(const Site&)>& problem) {
+    std::vector<Site> left;
+    for (Site& site : form_.sites) {
+      std::string reason = problem(site);
+      if (reason.empty())
+        left.push_back(std::move(site));
+      else
+        keep(site.name, site.op, std::move(reason));
+    }
+    form_.sites = std::move(left);
+  }
+
+  void find_types() {
+    std::set<std::string> values;
+    for (const Site& site : form_.sites) values.insert({site.input, site.output});
+    const std::map<std::string, TensorType> types = types_of(base_, choice_.inputs[0], values);
+    keep_where([&](const Site& site) {
+      const DType dtype = types.at(site.input).dtype;
+      return dtype == DType::kF32 ? std::string() : fmt::format("its input is {}", name_of(dtype));
+    });
+    for (const Site& site : form_.sites) {
+      const Shape& weights = base_.constant(site.weights)->dims;
+      double each = 2;  // a multiplication and an addition
+      for (size_t i = 0; i < weights.size(); ++i)
+        if (static_cast<int64_t>(i) != site.axis) each *= static_cast<double>(weights[i]);
+      flops_[site.output] = each * static_cast<double>(types.at(site.output).elements());
+    }
+  }
+
+  void calibrate_sites() {
+    options_.on_progress("calibration");
+    std::set<std::string> all;
+    for (const Site& site : form_.sites) all.insert(site.output);
+    WantedActivations wanted;
+    const QuantizedPoints points = points_of(base_, form_.sites, all);
+    std::set<std::string> names;
+    for (const auto& [value, from] : points.range_of) names.insert({value, from});
+    for (const auto& [name, type] : types_of(base_, choice_.inputs[0], names))
+      if (type.dtype == DType::kF32) wanted[name];
+    if (options_.correct_bias)
+      for (const Site& site : form_.sites) wanted[site.input].insert(site.channels_axis);
+    const std::map<std::string, Activations> found = calibrate(base_, choice_.inputs, wanted);
+    keep_where([&](const Site& site) {
+      const std::string& problem = found.at(site.input).problem;
+      return problem.empty() ? std::string() : fmt::format("its input has {}", problem);
+    });
+    form_.method = options_.ranges;
+    form_.scales = scales_of(found, options_.ranges);
+    if (options_.correct_bias)
+      for (const Site& site : form_.sites)
+        form_.means[site.output] = found.at(site.input).means.at(site.channels_axis);
+  }
+
+  EditableModel quantized(const std::set<std::string>& chosen) const {
+    return is_static() ? in_static_form(base_, form_, chosen)
+                       : in_dynamic_form(base_, form_.sites, options_.ranges, chosen);
+  }
+
+  // In percent, as the limit is.
+  double drop_of(const SampleOutputs& outputs, const MeasuredSamples& samples) const {
+    if (scored_.empty()) return 100 * error_power(samples.reference, outputs);
+    const Score before = score_of(samples.reference, scored_, samples.labels);
+    return 100 * (before.accuracy - score_of(outputs, scored_, samples.labels).accuracy);
+  }
+
+  void measure_sites() {
+    const MeasuredSamples some = choice_.first(kErrorSamples);
+    for (const Site& site : form_.sites) {
+      options_.on_progress(site.name);
+      const auto seconds = options_.seconds_gained.find(site.name);
+      SiteCost cost{
+          .error = error_power(some.reference, outputs_on(quantized({site.output}), some.inputs)),
+          .gain = flops_.at(site.output)};
+      if (!options_.seconds_gained.empty())
+        cost.gain = seconds == options_.seconds_gained.end() ? 0 : seconds->second;
+      costs_.push_back(cost);
+    }
+  }
+
+  std::set<std::string> first_in_order(const std::vector<size_t>& order, size_t count) const {
+    std::set<std::string> outputs;
+    for (size_t i = 0; i < count; ++i) outputs.insert(form_.sites[order[i]].output);
+    return outputs;
+  }
+
+  void choose() {
+    const std::vector<size_t> order = order_by_gain(costs_);
+    std::map<size_t, double> drops;
+    const size_t count = most_within(order.size(), result_.limit * kChoiceShare, [&](size_t tried) {
+      options_.on_progress(fmt::format("{} of {} sites", tried, order.size()));
+      return drops[tried] = drop_of(
+                 outputs_on(quantized(first_in_order(order, tried)), choice_.inputs), choice_);
+    });
+    std::vector<SiteResult> chosen;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Site& site = form_.sites[order[i]];
+      SiteResult of{.name = site.name,
+                    .op = site.op,
+                    .is_quantized = i < count,
+                    .error = costs_[order[i]].error,
+                    .gain = costs_[order[i]].gain,
+                    .order = static_cast<int64_t>(i) + 1,
+                    .is_tied = i > 0 && costs_[order[i]].worth() == costs_[order[i - 1]].worth()};
+      if (!of.is_quantized)
+        of.reason = fmt::format("with the first {} sites in order the drop is {:.3g} %",
+                                count + 1,
+                                drops.at(count + 1));
+      chosen.push_back(std::move(of));
+    }
+    result_.sites.insert(result_.sites.begin(), chosen.begin(), chosen.end());
+    result_.model = quantized(first_in_order(order, count));
+  }
+
+  // The statement: on samples that nothing was chosen by.
+  void state() {
+    options_.on_progress("held-out samples");
+    const SampleOutputs outputs = outputs_on(result_.model, statement_.inputs);
+    result_.drop = drop_of(outputs, statement_);
+    result_.error_power = error_power(statement_.reference, outputs, &result_.output);
+    if (scored_.empty()) return;
+    result_.before = score_of(statement_.reference, scored_, statement_.labels);
+    result_.after = score_of(outputs, scored_, statement_.labels);
+  }
+
+  const QuantizeOptions& options_;
+  EditableModel base_;  ///< With norms folded and channels equalized.
+  QuantizeResult result_;
+  MeasuredSamples choice_, statement_;
+  std::string scored_;                   ///< The output that labels are of; empty: there are none.
+  StaticForm form_;                      ///< A dynamic one has the sites alone.
+  std::map<std::string, double> flops_;  ///< By output.
+  std::vector<SiteCost> costs_;          ///< By site.
+};
+
+}  // namespace
+
+size_t QuantizeResult::quantized() const {
+  return static_cast<size_t>(std::ranges::count_if(sites, &SiteResult::is_quantized));
+}
+
+QuantizeResult quantize_model(const EditableModel& model,
+                              const QuantizeData& data,
+                              const QuantizeOptions& options) {
+  return Quantization(model, data, options).run();
+}
+
+}  // namespace ridge::compress
