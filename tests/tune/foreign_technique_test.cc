@@ -355,8 +355,8 @@ TEST(ForeignForecast, OfATimedPartAShareIsSaved) {
   const Forecast known = forecast("loader.cache", "cache", 1.25, history);
   EXPECT_NEAR(known.gain.low, 1 / (1 - (0.75 - half) / 5) / 1.01, 1e-4);
   EXPECT_EQ(known.gain.high, 1.25);  // the ceiling
-  EXPECT_NEAR(forecast("loader.cache", "cache", 1.5, history).gain.high,
-              1.01 / (1 - (0.75 + half) / 3),
+  EXPECT_NEAR(forecast("loader.cache", "cache", 2, history).gain.high,
+              1.01 / (1 - (0.75 + half) / 2),
               1e-4);
   gains.assign(4, {4, 2});
   EXPECT_EQ(forecast("loader.cache", "cache", 1.25, history).gain.high, 1.25);

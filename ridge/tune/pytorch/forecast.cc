@@ -33,13 +33,17 @@ struct Shares {
 // Estimates by what bench/README.md says of programs like those of examples/pytorch, for techniques
 // that this machine has not tried often enough. They are shares of what the ceiling is about.
 constexpr Shares kElsewhere[] = {
-    {"loader.cache", 0.5, 1},         {"loader.workers", 0, 0.9},  {"loader.background", 0, 0.8},
-    {"loader.prefetch", -0.1, 0.3},   {"loader.pin", -0.02, 0.1},  {"model.channels_last", 0, 0.6},
-    {"model.autocast", -0.15, 0.75},  {"model.compile", 0, 0.35},  {"matmul.tf32", 0, 0.4},
-    {"cudnn.benchmark", 0, 0.2},      {"optimizer.fused", 0, 0.8}, {"optimizer.foreach", 0, 0.6},
-    {"optimizer.compile", 0, 0.8},    {"save.background", 0, 0.3}, {"threads", -0.1, 0.15},
-    {"allocator.keep", 0, 0.5},       {"allocator", -0.1, 0.5},    {"huge_pages", -0.02, 0.1},
-    {"cuda_allocator", -0.02, 0.05},  {"loader.batch", 0, 0.9},    {"loader.to_device", -0.02, 0.2},
+    {"loader.cache", 0.5, 1},         {"loader.workers", 0, 0.9},
+    {"loader.background", 0, 0.8},    {"loader.prefetch", -0.1, 0.3},
+    {"loader.pin", -0.02, 0.1},       {"model.channels_last", 0, 0.6},
+    {"model.autocast", -0.15, 0.75},  {"model.compile", 0, 0.35},
+    {"model.quantize", -0.1, 0.5},    {"matmul.tf32", 0, 0.4},
+    {"cudnn.benchmark", 0, 0.2},      {"optimizer.fused", 0, 0.8},
+    {"optimizer.foreach", 0, 0.6},    {"optimizer.compile", 0, 0.8},
+    {"save.background", 0, 0.3},      {"threads", -0.1, 0.15},
+    {"allocator.keep", 0, 0.5},       {"allocator", -0.1, 0.5},
+    {"huge_pages", -0.02, 0.1},       {"cuda_allocator", -0.02, 0.05},
+    {"loader.batch", 0, 0.9},         {"loader.to_device", -0.02, 0.2},
     {"optimizer.accumulate", 0, 0.7},
 };
 
