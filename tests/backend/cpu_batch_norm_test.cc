@@ -91,7 +91,8 @@ TEST(CpuBatchNorm, ImagesOf16BitsHaveWideStatistics) {
         const double rounding = dtype == DType::kF16 ? 0x1p-9 : 0x1p-6;
         for (const auto& [name, tensor] : want)
           EXPECT_EQ(
-              difference(got.at(name), tensor, size_of(tensor.dtype()) == 2 ? rounding : 1e-3), "")
+              difference(got.at(name), tensor, size_of(tensor.type().dtype) == 2 ? rounding : 1e-3),
+              "")
               << name;
       }
 }
