@@ -29,10 +29,7 @@
 #include <type_traits>
 
 #include "ridge/compile/pass.h"
-#include <cstdlib>
-#include <optional>
 #include "ridge/graph/ops/attention.h"
-#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
@@ -81,8 +78,6 @@ class CastPlacer {
       if (is_lowered(*node)) {
         lower(*node);
         changed = true;
-      } else if (is_norm_of_16_bits(*node)) {
-        lower_norm(*node);
       } else {
         rewrite_.copy(*node);
       }
@@ -97,30 +92,9 @@ class CastPlacer {
         node.inputs[0].dtype() != DType::kF32)
       return false;
     if (is_attention(node) && (context_.options.tf32 || !stores_)) return false;
-    if (!context_.options.tf32 && !stores_ && is_depthwise(node) && !std::getenv("RIDGE_X_DW")) return false;
+    if (!context_.options.tf32 && !stores_ && is_depthwise(node)) return false;
     return !is_pinned(node);
   }
-  // A value of 16 bits behind its cast to f32; nothing where it is no such cast.
-  static std::optional<Value> behind_cast(Value value) {
-    if (!value.node->is<Cast>() || value.dtype() != DType::kF32) return std::nullopt;
-    const Value from = value.node->inputs[0];
-    return size_of(from.dtype()) == 2 ? std::optional(from) : std::nullopt;
-  }
-
-  bool is_norm_of_16_bits(const Node& node) const {
-    return (node.is<BatchNorm>() || node.is<BatchNormGrad>()) && !context_.options.tf32 &&
-           behind_cast(rewrite_.mapped(node.inputs[0])).has_value();
-  }
-
-  void lower_norm(const Node& node) {
-    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
-    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
-    inputs[0] = *behind_cast(inputs[0]);
-    if (node.is<BatchNormGrad>()) inputs.back() = cast(inputs.back(), inputs[0].dtype());
-    Node& low = rewrite_.to().add(node.op, std::move(inputs), node.site);
-    rewrite_.replace(node, {cast({&low, 0}, DType::kF32), {&low, 1}, {&low, 2}});
-  }
-
   bool is_pinned(const Node& node) const {
     return std::any_of(context_.options.pins.begin(),
                        context_.options.pins.end(),
@@ -130,7 +104,7 @@ class CastPlacer {
   void lower(const Node& node) {
     if (context_.options.tf32)
       replace_op(node, in_tf32(*node.op));
-    else if (looks_at_pixels(node) && !std::getenv("RIDGE_X_PW"))
+    else if (looks_at_pixels(node))
       make_product(node);
     else if (!node.is<MatMul>())
       add_casts(node, node.op);
