@@ -20,8 +20,9 @@
 //   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
 //   y = conv2d(x, w) : f32   ->   y = matmul[round_to=bf16](rows of x, w) : f32
 //
-// With batch norms the CPU keeps images in 16 bits, too: all convolutions get casts, and a norm
-// reads what a convolution made. Its parameters and statistics stay f32.
+// With batch norms the CPU keeps images in bf16, too (the range of f16 is short for their
+// gradients): all convolutions get casts, and a norm reads what a convolution made. Its parameters
+// and statistics stay f32.
 //
 //   z = batch_norm(cast(y : bf16), g, b)   ->   z = cast(batch_norm(y, g, b) : bf16)
 //
@@ -76,7 +77,8 @@ class CastPlacer {
       : graph_(graph),
         context_(context),
         stores_(context.backend.stores_16_bits()),
-        keeps_images_(!stores_ && !context.options.tf32 && has_batch_norm(graph)),
+        keeps_images_(!stores_ && context.options.precision == DType::kBF16 &&
+                      !context.options.tf32 && has_batch_norm(graph)),
         becomes_state_(become_state(graph)),
         rewrite_(graph) {}
 
@@ -231,7 +233,7 @@ class CastPlacer {
   const Graph& graph_;
   const PassContext& context_;
   bool stores_;
-  bool keeps_images_;  ///< In 16 bits, on a device that stores f32 else.
+  bool keeps_images_;  ///< In bf16, on a device that stores f32 else.
   std::vector<bool> becomes_state_;
   Rewrite rewrite_;
 };
