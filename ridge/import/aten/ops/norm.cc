@@ -74,8 +74,8 @@ void batch_norm_functional(NodeContext& n) {
   const BatchNormResult norm =
       batch_norm(x, per_channel(n, 1, type, 1.0), per_channel(n, 2, type, 0.0), eps);
   give_channels_last(n, 0, norm.y);
-  if (n.wants(1)) n.give(1, norm.mean);
-  if (n.wants(2)) n.give(2, rsqrt(norm.variance + eps));
+  if (n.wants(1)) n.give(1, cast(norm.mean, n.result_type(1).dtype));
+  if (n.wants(2)) n.give(2, cast(rsqrt(norm.variance + eps), n.result_type(2).dtype));
   if (n.wants(3)) n.give(3, moved_on(n.value(3), norm.mean, momentum));
   if (!n.wants(4)) return;
   const auto count = static_cast<double>(x.type().elements() / x.dim(-1));
