@@ -155,7 +155,8 @@ class ImportContext {
   Graph& graph_;
   ConvNorms norms_;
   std::unique_ptr<Backend> folding_;  ///< It computes what is known.
-  double folded_work_ = 0;            ///< Operations and bytes so far.
+  double folded_work_ = 0;            ///< Operations and bytes so far, of nodes that are not small.
+  double small_folded_work_ = 0;      ///< The same of small ones.
   size_t read_bytes_ = 0;             ///< Bytes of the model's tensors.
   size_t made_bytes_ = 0;             ///< Bytes of constants that lie in no file.
   int64_t imported_nodes_ = 0;        ///< One with many inputs and outputs counts as several.

@@ -17,6 +17,7 @@ std::vector<OpRow> all_ops() {
                              product_ops(),
                              conv_ops(),
                              quantize_ops(),
+                             qlinear_ops(),
                              pool_ops(),
                              norm_ops(),
                              resize_ops(),

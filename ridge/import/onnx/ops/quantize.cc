@@ -13,6 +13,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/builders/functions.h"
+#include "ridge/import/builders/quantized.h"
 #include "ridge/import/onnx/elements.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/window.h"
@@ -61,21 +62,6 @@ DType dtype_attribute(const NodeContext& n, std::string_view name, DType fallbac
   const std::optional<DType> dtype = dtype_of_onnx(type);
   check(dtype.has_value(), "its {} is {}", name, onnx_type_name(type));
   return *dtype;
-}
-
-// The whole number nearest to x, of two the even one, plus the zero point, which is in f32 and may
-// be null, as `to`, of 8 or 16 bits: saturating, 0 for NaN.
-Value rounded(Value x, Value zero, DType to) {
-  const bool is_signed = to == DType::kI8 || to == DType::kI16;
-  const double count = size_of(to) == 1 ? 256 : 65536, least = is_signed ? -count / 2 : 0;
-  x = cast(x, DType::kF32);
-  if (!zero) zero = constant_like(x, 0.0);
-  x = minimum(maximum(x, least - zero), (least + count - 1) - zero);
-  // Between these limits adding and taking 1.5 * 2^23 rounds in f32. The half beyond changes
-  // nothing then; it rounds where the model is computed in f64.
-  constexpr double kWhole = 12582912.0;
-  const Value whole = (x + kWhole) - kWhole + zero;
-  return cast(whole + (is_signed ? sign(whole) * 0.5 : constant_like(whole, 0.5)), to);
 }
 
 bool is_same(const DatumPtr& a, const DatumPtr& b) {
@@ -214,7 +200,7 @@ void quantize_linear(NodeContext& n) {
   const Value x = cast(is_image ? n.image(0) : n.value(0), from);
   const Value quotient = x / cast(spread(n, 1, x.shape()), from);
   const Value zero = n.has(2) ? cast(spread(n, 2, x.shape()), DType::kF32) : Value{};
-  const Value y = rounded(quotient, zero, to);
+  const Value y = rounded_to_integers(quotient, zero, to);
   is_image ? n.give_image(0, y) : n.give(y);
 }
 
@@ -245,9 +231,9 @@ void dynamic_quantize_linear(NodeContext& n) {
   const Value scale = where(eq(range, nothing), constant_like(range, 1.0), range) / 255.0;
   const Value zero = cast(round_half_even(neg(least) / scale), DType::kU8);
   n.give(0,
-         rounded(x / broadcast(scale, x.shape()),
-                 broadcast(cast(zero, DType::kF32), x.shape()),
-                 DType::kU8));
+         rounded_to_integers(x / broadcast(scale, x.shape()),
+                             broadcast(cast(zero, DType::kF32), x.shape()),
+                             DType::kU8));
   if (n.wants(1)) n.give(1, scale);
   if (n.wants(2)) n.give(2, zero);
 }
