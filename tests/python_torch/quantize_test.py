@@ -10,7 +10,7 @@ from case import Case
 from torch import nn
 
 from ridge.torch import quantize
-from ridge.torch._quantize import Calibration, QuantizedConv2d, QuantizedLinear, _Range
+from ridge.torch._quantize import Calibration, QuantizedConv2d, QuantizedLinear, _Range, _Seen
 
 
 class Residual(nn.Module):
@@ -102,11 +102,13 @@ class Quantize(Case):
             self.assertGreater(decibels(exact, self.run_whole(fast, x, programs=1)), 25)
 
     def test_ranges_lose_less_than_the_ends(self):
-        values = torch.randn(4096)
-        values[0] = 40.0  # an outlier that would take most of the numbers
-        with Calibration(nn.Sequential(nn.Linear(4096, 8))) as seen:
-            seen.seen["0"].take(values[None])
-        found, ends = seen.seen["0"].range(), _Range(float(values.min()), float(values.max()))
+        values = torch.rand(1 << 20) * 2 - 1
+        values[0] = 3.0  # an outlier that would take half of the numbers
+        seen = _Seen()
+        for part in values.split(1 << 14):
+            seen.take(part[None])
+        self.assertEqual((seen.least, seen.most), (values.min().item(), 3.0))
+        found, ends = seen.range(), _Range(seen.least, seen.most)
         self.assertLess(found.error(values), ends.error(values))
         self.assertLess(found.scale, ends.scale)
 

@@ -102,10 +102,14 @@ class _Seen:
             self.sample = x[:1].clone()
 
     def range(self):
-        """That with the least squared error, of some."""
+        """That with the least squared error, of some: first the upper end is drawn in, then the lower one."""
         values = torch.cat(self.values)
-        ranges = [_Range(self.least * share, self.most * share) for share in _SHARES.tolist()]
-        return min(ranges, key=lambda each: each.error(values))
+
+        def error(ends):
+            return _Range(*ends).error(values)
+
+        _, most = min(((self.least, self.most * share) for share in _SHARES.tolist()), key=error)
+        return _Range(*min(((self.least * share, most) for share in _SHARES.tolist()), key=error))
 
 
 class _Layer(torch.nn.Module):
