@@ -80,7 +80,8 @@ class Widening {
     if (node.is<Input>()) return {input_of(node.op_as<Input>())};
     std::vector<Value> inputs;
     for (const Value& input : node.inputs) inputs.push_back(mapped(input));
-    if (node.is<MatMulI8>() || node.is<Conv2dI8>()) return {product_of_bytes(node, std::move(inputs))};
+    if (node.is<MatMulI8>() || node.is<Conv2dI8>())
+      return {product_of_bytes(node, std::move(inputs))};
     const bool is_rounded = operands_ && node.op->traits().op_class == OpClass::kContraction &&
                             !node.is<Attention>() && inputs[0].dtype() == DType::kF64;
     if (is_rounded)
