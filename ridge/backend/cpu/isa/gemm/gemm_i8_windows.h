@@ -14,7 +14,7 @@ struct GemmI8Windows {
   int64_t size[2] = {};             ///< Pixels of an image.
   int64_t pitch = 0;                ///< Bytes from a pixel to the next.
   int64_t channels = 0;
-  int64_t windows[2] = {};  ///< Windows of an image.
+  int64_t windows[2] = {};  ///< An image has so many.
   int64_t kernel[2] = {};
   int64_t stride[2] = {};
   int64_t padding[2] = {};  ///< Before the first pixel.
