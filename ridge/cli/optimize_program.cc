@@ -39,10 +39,10 @@ fs::path default_folder(const attach::CommandTemplate& command) {
   return folder / (name_of(command) + "-" + command_hash(command).substr(0, 8) + "-optimize");
 }
 
-SavedShares history_of(const std::string& machine) {
+GainHistory history_of(const std::string& machine) {
   const fs::path folder = state_folder();
   if (folder.empty()) return {};
-  return saved_shares(ledgers_beneath(folder), machine);
+  return gain_history(ledgers_beneath(folder), machine);
 }
 
 }  // namespace

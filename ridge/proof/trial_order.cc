@@ -20,7 +20,7 @@ constexpr double kLeastPairs = 8, kPairsOfNoise = 30, kMostPairs = 200;
 
 }  // namespace
 
-double middle_of(const SpeedRange& predicted) { return 0.5 * (predicted.low + predicted.high); }
+double middle_of(const SpeedRange& predicted) { return std::sqrt(predicted.low * predicted.high); }
 
 bool is_worth_trying(const SpeedRange& predicted) {
   return middle_of(predicted) >= kWorthTrying || predicted.high >= kWorthHoping;

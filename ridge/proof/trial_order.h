@@ -14,7 +14,7 @@ namespace ridge {
 /// Whether a trial could show a gain worth having, by its prediction.
 bool is_worth_trying(const SpeedRange& predicted);
 
-/// The middle of a prediction.
+/// The middle of a prediction: as far below its high end, as a factor, as above its low one.
 double middle_of(const SpeedRange& predicted);
 
 struct Promise {

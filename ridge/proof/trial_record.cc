@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/base/stats.h"
+
 namespace ridge {
 
 double log_ratio_of(const PairRecord& pair, double work) {
@@ -19,6 +21,16 @@ int64_t TrialRecord::dropped_pairs() const {
 
 int64_t TrialRecord::judged_pairs() const {
   return static_cast<int64_t>(pairs.size()) - dropped_pairs();
+}
+
+std::optional<double> TrialRecord::gain() const {
+  constexpr int64_t kLeastPairs = 3;
+  if (measured) return measured->mid;
+  if (judged_pairs() < kLeastPairs) return std::nullopt;
+  std::vector<double> ratios;
+  for (const PairRecord& pair : pairs)
+    if (!pair.dropped) ratios.push_back(pair.log_ratio);
+  return std::exp(median(ratios));
 }
 
 bool is_of_technique(const TrialRecord& record) {

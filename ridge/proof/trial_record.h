@@ -125,6 +125,9 @@ struct TrialRecord {
 
   int64_t judged_pairs() const;
   int64_t dropped_pairs() const;
+  /// The factor of speed that was measured; without an interval the median of the judged pairs,
+  /// where there are three. Nothing where fewer ran.
+  std::optional<double> gain() const;
   void conclude(TrialVerdict its_verdict, std::string its_reason) {
     verdict = its_verdict;
     reason = std::move(its_reason);

@@ -10,8 +10,8 @@
 namespace ridge {
 namespace {
 
-// The search ends at this share of the budget; the rest belongs to the proof.
-constexpr double kSearchShare = 0.65;
+// Trials without one of the changes take longer than the fewest pairs do, for some gain little.
+constexpr double kWithoutMargin = 1.5;
 
 // The blocks of a proof take so many seconds at least, or that share of the budget.
 constexpr double kProofSeconds = 12, kProofShare = 0.1;
@@ -37,9 +37,14 @@ double LoopState::proof_need() const {
   return proof_seconds(timing, proof_pairs, proof_block_seconds()) + target.proof_extra_seconds();
 }
 
-double LoopState::search_seconds_left() const {
-  return budget.left() - std::max((1 - kSearchShare) * budget.total(), proof_need());
+// A change that is still to be kept has to be tried without the others, too.
+double LoopState::rest_need() const {
+  if (kept.empty()) return proof_need();
+  const double trials = static_cast<double>(kept.size() + 1) * least_trial_seconds();
+  return proof_need() + kWithoutMargin * trials;
 }
+
+double LoopState::search_seconds_left() const { return budget.left() - rest_need(); }
 
 double LoopState::trial_seconds_left(SemanticClass semantic_class) const {
   const double guard = target.guard_seconds(semantic_class);

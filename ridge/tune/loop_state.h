@@ -24,6 +24,8 @@ struct LoopState {
   double pair_seconds() const { return 4 * costs().block_seconds; }
   /// Seconds to reserve for the proof of what was kept, and those that its blocks take at least.
   double proof_need() const;
+  /// Those and the seconds of trials without each of what was kept.
+  double rest_need() const;
   double proof_block_seconds() const;
   /// Seconds until the search ends, and those until then for a trial of a change of the class, less
   /// what its guard takes.

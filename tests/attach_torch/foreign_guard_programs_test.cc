@@ -33,9 +33,13 @@ class GuardedProgram : public testing::Test {
   attach::RunRecord run(const std::string& words,
                         const std::string& change,
                         int64_t reseed,
-                        double nudge = 0) {
-    const attach::ShimFolder shim(
-        {.profiled_steps = 0, .record_steps = kSteps, .reseed = reseed, .nudge = nudge});
+                        double nudge = 0,
+                        const std::string& recipe = "") {
+    const attach::ShimFolder shim({.profiled_steps = 0,
+                                   .recipe = recipe,
+                                   .record_steps = kSteps,
+                                   .reseed = reseed,
+                                   .nudge = nudge});
     const test::TempFolder place;
     std::string command = "cd '" + place.path().string() + "' && exec env OMP_NUM_THREADS=1" +
                           " GUARD_CHANGE=" + change;
@@ -145,6 +149,17 @@ TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
   const GuardOutcome answer = guard("none", kBits);
   EXPECT_TRUE(answer.passed || !answer.can_tell) << answer.text;
   EXPECT_NE(answer.text.find("bits could not be compared"), std::string::npos) << answer.text;
+}
+
+// The cache makes all samples at once, with the modules that they call.
+TEST_F(GuardedProgram, SamplesAreNoPartOfAStep) {
+  const attach::RunRecord plain = run("record_samples.py'", "", 0),
+                          cached = run("record_samples.py'", "", 0, 0, R"({"loader.cache":true})");
+  ASSERT_GE(plain.batch_hashes.size(), 5u);
+  EXPECT_EQ(plain.batch_hashes, cached.batch_hashes);
+  for (const std::string& words : plain.batch_hashes)
+    EXPECT_EQ(words.find(' '), std::string::npos) << words;
+  EXPECT_EQ(plain.losses, cached.losses);
 }
 
 }  // namespace

@@ -260,6 +260,32 @@ TEST_F(ModelKnobs, WhatTheEngineIsNotGiven) {
   EXPECT_EQ(probed.offer("optimizer.compile").semantic_class, SemanticClass::kReassociation);
 }
 
+TEST_F(ModelKnobs, LayersOfInferenceMultiplyBytes) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const std::string recipe = R"({"model.quantize":"int8"})";
+  EXPECT_EQ(run("infer", 12, recipe).knob("model.quantize").text.rfind("Ridge's package is not", 0),
+            0u);
+  has_package_ = true;
+  for (const std::string mode : {"infer", "inference_mode"}) {
+    const Ran plain = run(mode, 12), knobs = run(mode, 12, recipe);
+    const KnobFacts knob = knobs.knob("model.quantize");
+    EXPECT_EQ(knob.state, "applied") << knob.text << knobs.err;
+    EXPECT_EQ(knob.text,
+              "Cnn: 1 layer multiplies bytes; in f32 stay one (its products have 27 terms), head "
+              "(its products have 12 terms), with ranges of 4 calls");
+    EXPECT_EQ(knobs["engine"], "None");
+    EXPECT_EQ(std::vector(knobs.losses.begin(), knobs.losses.begin() + 4),
+              std::vector(plain.losses.begin(), plain.losses.begin() + 4))
+        << "ranges are taken from calls of the model as it is";
+    EXPECT_NE(knobs.losses[8], plain.losses[8]);
+    expect_near(knobs, plain, 0.05);
+    EXPECT_EQ(knobs["hash"], plain["hash"]) << "it is trained afterwards";
+    expect_same_files(knobs, plain);
+  }
+  EXPECT_EQ(run("cnn", 6, recipe).knob("model.quantize").text,
+            "Cnn is called with gradients, which products of bytes have not");
+}
+
 TEST_F(ModelKnobs, AFrozenBackboneIsPartOfTheModel) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("frozen", 8), knobs = run("frozen", 8, kChannels);

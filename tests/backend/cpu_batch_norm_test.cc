@@ -50,6 +50,53 @@ TEST(CpuBatchNorm, IsTheReferenceInEveryWay) {
       }
 }
 
+// Images of 16 bits, whose parameters and statistics are f32: results are rounded once, and the
+// plain ops that it stands for say the same.
+TEST(CpuBatchNorm, ImagesOf16BitsHaveWideStatistics) {
+  const auto reference = make_ref_backend();
+  for (DType dtype : {DType::kF16, DType::kBF16})
+    for (NormActivation activation : kActivations)
+      for (const Shape& shape : kShapes) {
+        SCOPED_TRACE(fmt::format(
+            "{} {} {}", name_of(dtype), to_string(shape), static_cast<int>(activation)));
+        CaseBuilder b(DType::kF32, 5);
+        const Shape channel{shape.back()};
+        // The mean is far from zero, where one of 16 bits would be off by many deviations.
+        const Value x = cast(b.input(shape, 30.0, 34.0), dtype), gamma = b.input(channel, 1.0, 4.0),
+                    beta = b.input(channel, 1.0, 4.0), dy = cast(b.input(shape), dtype);
+        const BatchNormResult r = batch_norm(x, gamma, beta, 1e-3, activation);
+        BatchNormGrad op;
+        op.eps = 1e-3;
+        op.activation = r.y.node->op_as<BatchNorm>().activation;
+        const std::vector<Value> inputs{x, gamma, beta, r.mean, r.variance, dy};
+        const Value dx = add_node(op, inputs);
+        const std::vector<Value> plain = r.y.node->op->expand(std::vector{x, gamma, beta}),
+                                 plain_gradients = op.expand(inputs);
+        b.finish({r.y,
+                  r.mean,
+                  r.variance,
+                  dx,
+                  {dx.node, 1},
+                  {dx.node, 2},
+                  plain[0],
+                  plain[1],
+                  plain[2],
+                  plain_gradients[0],
+                  plain_gradients[1],
+                  plain_gradients[2]});
+        EXPECT_EQ(r.mean.dtype(), DType::kF32);
+        EXPECT_EQ(dx.dtype(), dtype);
+        const NamedTensors got = run_every_way(b);
+        const NamedTensors want = evaluate(b.graph(), *reference, b.tensors());
+        const double rounding = dtype == DType::kF16 ? 0x1p-9 : 0x1p-6;
+        for (const auto& [name, tensor] : want)
+          EXPECT_EQ(
+              difference(got.at(name), tensor, size_of(tensor.type().dtype) == 2 ? rounding : 1e-3),
+              "")
+              << name;
+      }
+}
+
 // The gradient by autodiff, the statistics' own gradients included, against finite differences.
 TEST(CpuBatchNorm, GradientsAreDifferences) {
   const auto reference = make_ref_backend(), cpu = make_cpu_backend();

@@ -66,7 +66,8 @@ struct Product {
   I8Problem problem;
   Bytes a, b, a_zero, b_zero;
   std::vector<float> row_scale, column_scale, bias;
-  int32_t zero = 0;
+  std::vector<int32_t> sum_bias;
+  int32_t zero = 0, low = -128, high = 255;
 
   Product(const GemmShape& s, Random& random, bool extreme = false) {
     problem.shape = s;
@@ -85,7 +86,13 @@ struct Product {
     const float scale = 2e-3f / static_cast<float>(s.k);
     column_scale = random_floats(random() % 2 != 0 ? s.n : 1, random, -scale, scale);
     if (random() % 2 != 0) bias = random_floats(s.n, random, -100, 100);
+    const bool has_sum_bias = random() % 3 == 0;
+    for (int64_t j = 0; has_sum_bias && j < s.n; ++j)
+      sum_bias.push_back(static_cast<int32_t>(random()) >> 12);
     zero = static_cast<int32_t>(random() % 200) - 100;
+    if (random() % 2 == 0) return;
+    low = static_cast<int32_t>(random() % 100);  // within both types
+    high = low + static_cast<int32_t>(random() % 28);
   }
 
   static I8Zeros zeros(const Bytes& bytes) {
@@ -99,7 +106,10 @@ struct Product {
             .column_scale = column_scale.data(),
             .has_scale_each_column = column_scale.size() > 1,
             .bias = bias.empty() ? nullptr : bias.data(),
-            .zero = zero};
+            .sum_bias = sum_bias.empty() ? nullptr : sum_bias.data(),
+            .zero = zero,
+            .low = low,
+            .high = high};
   }
 
   static int64_t zero_at(const Bytes& bytes, int64_t i, bool is_signed) {
@@ -110,7 +120,7 @@ struct Product {
     const GemmShape& s = problem.shape;
     const int64_t left_zero = zero_at(a_zero, i, problem.a_is_signed);
     const int64_t right_zero = zero_at(b_zero, j, problem.b_is_signed);
-    int64_t sum = 0;
+    int64_t sum = sum_bias.empty() ? 0 : sum_bias[static_cast<size_t>(j)];
     for (int64_t p = 0; p < s.k; ++p)
       sum += (number_of(a[static_cast<size_t>(s.transpose_a ? p * s.lda + i : i * s.lda + p)],
                         problem.a_is_signed) -
@@ -133,9 +143,9 @@ struct Product {
     if constexpr (std::is_same_v<T, float>) return x;
     if (std::isnan(x)) return 0;
     const double y = std::nearbyint(static_cast<double>(x)) + zero;
-    return static_cast<T>(std::clamp(y,
-                                     static_cast<double>(std::numeric_limits<T>::min()),
-                                     static_cast<double>(std::numeric_limits<T>::max())));
+    const double least = std::max<double>(low, std::numeric_limits<T>::min());
+    const double most = std::min<double>(high, std::numeric_limits<T>::max());
+    return static_cast<T>(std::clamp<double>(y, least, most));
   }
 };
 
@@ -244,6 +254,7 @@ TEST_F(GemmI8, LimitsAreExact) {
   Product product(shape_with_layout(1, 1, 40'000, 0), random);
   product.problem.a_is_signed = product.problem.b_is_signed = false;
   product.a_zero = product.b_zero = {};
+  product.sum_bias = {};
   std::fill(product.a.begin(), product.a.end(), 0xff);
   std::fill(product.b.begin(), product.b.end(), 0xff);
   ASSERT_LT(product.sum(0, 0), 0);
@@ -259,7 +270,10 @@ TEST_F(GemmI8, RoundsToEvenAndSaturates) {
   product.a_zero = product.b_zero = {};
   product.row_scale = product.bias = {};
   product.column_scale = {0.5f};
+  product.sum_bias = {};
   product.zero = 0;
+  product.low = -128;
+  product.high = 255;
   EXPECT_EQ(results_of<int8_t>(product), (std::vector<int8_t>{0, 2, 0, -2, 64, -64}));
   EXPECT_EQ(results_of<uint8_t>(product), (std::vector<uint8_t>{0, 2, 0, 0, 64, 0}));
   product.zero = 100;

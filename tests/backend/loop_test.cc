@@ -64,6 +64,8 @@ constexpr DType kDTypes[] = {DType::kF32,
                              DType::kBF16,
                              DType::kBool,
                              DType::kI32,
+                             DType::kU8,
+                             DType::kI8,
                              DType::kI64};
 
 template <typename T>
@@ -109,11 +111,12 @@ class Generator {
     RandomLoop made;
     Loop& loop = made.loop;
     // Every other loop is of few types, so that values meet.
-    const int types = below(2) == 0 ? 2 : 9;
-    const int first = below(8);
+    constexpr int kTypes = std::size(kDTypes);
+    const int types = below(2) == 0 ? 2 : kTypes;
+    const int first = below(kTypes - 1);
     const int inputs = 1 + below(6);
     for (int i = 0; i < inputs; ++i)
-      loop.inputs.push_back({kDTypes[(first + below(types)) % 9], below(4) == 0});
+      loop.inputs.push_back({kDTypes[(first + below(types)) % kTypes], below(4) == 0});
     if (below(2) == 0) {
       made.rng = static_cast<int>(loop.inputs.size());
       loop.inputs.push_back({DType::kI64, true});
@@ -223,7 +226,9 @@ class Generator {
         constant.values = {convert<double>(convert<typename decltype(tag)::type>(value))};
       });
     else
-      constant.ints = {constant.dtype == DType::kBool ? below(2) : below(100) - 50};
+      constant.ints = {constant.dtype == DType::kBool ? below(2)
+                       : constant.dtype == DType::kU8 ? below(256)
+                                                      : below(100) - 50};
     loop.ops.push_back({op_of(constant), {}, constant.dtype});
   }
 

@@ -203,5 +203,44 @@ TEST(StoredIn16Bits, OnlyWhereItIsAskedFor) {
   EXPECT_EQ(print(plain), print(stored));
 }
 
+// Convolutions of 3x3, of one pixel and of one channel a group, and norms with their gradients:
+// what they hand on has 16 bits in bf16, and what a norm has of each channel never.
+TEST(ImagesOf16Bits, AreThoseOfNormsOnTheCpu) {
+  for (const auto& [precision, image] :
+       {std::pair(DType::kBF16, DType::kBF16), std::pair(DType::kF16, DType::kF32)}) {
+    Graph graph("images");
+    const auto f32 = [&](const char* name, Shape shape) {
+      return input(graph, name, {DType::kF32, std::move(shape)});
+    };
+    WindowFields padded;
+    padded.padding = {1, 1, 1, 1};
+    const Value one = conv2d(f32("x", {2, 8, 8, 16}), f32("w", {3, 3, 16, 16}), padded);
+    const BatchNormResult norm = batch_norm(one, f32("g", {16}), f32("b", {16}));
+    const Value two = conv2d(norm.y, f32("v", {1, 1, 16, 32}));
+    const Value three = conv2d(two, f32("u", {3, 3, 1, 32}), padded, 32);
+    BatchNormGrad op;
+    Node& grad = graph.add(
+        std::make_shared<const BatchNormGrad>(op),
+        {one, f32("h", {16}), f32("c", {16}), norm.mean, norm.variance, f32("dy", {2, 8, 8, 16})});
+    graph.add_output("y", three);
+    graph.add_output("mean", norm.mean);
+    graph.add_output("dx", {&grad, 0});
+    graph.add_output("dg", {&grad, 1});
+    LazyBackend cpu;
+    run_pipeline(graph, cpu, {.precision = precision, .verify_each = true});
+    int norms = 0;
+    for (const auto& node : graph.nodes()) {
+      if (!node->is<BatchNorm>() && !node->is<BatchNormGrad>()) continue;
+      ++norms;
+      EXPECT_EQ(node->inputs[0].dtype(), image);
+      EXPECT_EQ(node->outputs[0].dtype, image);
+      EXPECT_EQ(node->inputs[1].dtype(), DType::kF32);
+      EXPECT_EQ(node->outputs[1].dtype, DType::kF32);
+    }
+    EXPECT_EQ(norms, 2) << print(graph);
+    for (const Output& output : graph.outputs()) EXPECT_EQ(output.value.dtype(), DType::kF32);
+  }
+}
+
 }  // namespace
 }  // namespace ridge::test

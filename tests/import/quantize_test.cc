@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "ridge/graph/ops/conv_i8.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/source.h"
@@ -97,6 +98,7 @@ Products products_of(const Graph& graph) {
   Products found;
   for (const auto& node : graph.nodes()) {
     if (node->is<MatMulI8>()) found.of_bytes.push_back(node->op_as<MatMulI8>().to);
+    if (node->is<Conv2dI8>()) found.of_bytes.push_back(node->op_as<Conv2dI8>().to);
     found.of_floats += node->is<MatMul>() ? 1 : 0;
   }
   return found;

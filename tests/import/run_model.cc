@@ -28,8 +28,9 @@ OnnxModel model_of(std::string bytes) {
 
 NamedTensors run_model(const OnnxModel& model,
                        const NamedTensors& inputs,
-                       const NamedTensors& fixed) {
-  ProgramGraphs graphs = model.import(binding_of(model, inputs), fixed);
+                       const NamedTensors& fixed,
+                       ConvNorms norms) {
+  ProgramGraphs graphs = model.import(binding_of(model, inputs), fixed, norms);
   verify(graphs.entries[0]);
   const auto cpu = make_cpu_backend();
   State state(*cpu);

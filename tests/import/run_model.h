@@ -17,7 +17,8 @@ OnnxModel model_of(std::string bytes);
 /// The outputs for the inputs; named dimensions have the sizes that these have.
 NamedTensors run_model(const OnnxModel& model,
                        const NamedTensors& inputs,
-                       const NamedTensors& fixed = {});
+                       const NamedTensors& fixed = {},
+                       ConvNorms norms = ConvNorms::kFolded);
 
 /// A tensor of those elements.
 Tensor tensor_of(TensorType type, const std::vector<double>& elements);

@@ -1,6 +1,7 @@
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/conv_i8.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_conv.h"
@@ -63,37 +64,59 @@ OpSample product_of_f32(Shape a, Shape b_shape, bool transpose_a, bool transpose
           }};
 }
 
+// Numbers of bytes of that dtype, all of them.
+Value bytes(CaseBuilder& b, DType dtype, const Shape& shape) {
+  return dtype == DType::kI8 ? b.indices(dtype, shape, -128, 127) : b.indices(dtype, shape, 0, 255);
+}
+
+// The inputs of a product behind its zero points; lanes: a scale and a bias for each column, else
+// there is one scale and no bias.
+void add_scales(CaseBuilder& b,
+                const ProductI8& op,
+                int64_t columns,
+                bool lanes,
+                DType bias,
+                std::vector<Value>& inputs) {
+  if (!op.is_scaled()) return;
+  inputs.push_back(b.input(DType::kF32, lanes ? Shape{columns} : Shape{}, 1e-4, 1e-3));
+  if (op.is_rounded()) inputs.push_back(bytes(b, op.to, {}));
+  if (!lanes) return;
+  inputs.push_back(bias == DType::kI32 ? b.indices(bias, {columns}, -60'000, 60'000)
+                                       : b.input(bias, {columns}, -50, 50));
+}
+
 // Factors of the tested dtype and of `other`; lanes: a zero point for each row and column, and a
 // scale and a bias for each column.
-OpSample product_of_bytes(
-    DType other, DType to, Shape a, Shape b_shape, bool transpose_a, bool transpose_b, bool lanes) {
+OpSample product_of_bytes(DType other,
+                          DType to,
+                          Shape a,
+                          Shape b_shape,
+                          bool transpose_a,
+                          bool transpose_b,
+                          bool lanes,
+                          std::vector<int64_t> limits = {}) {
   return {"matmul_i8",
-          fmt::format("by {} to {} of {}{}{}{}",
+          fmt::format("by {} to {} of {}{}{}{}{}",
                       name_of(other),
                       name_of(to),
                       to_string(a),
                       transpose_a ? ", transposed a" : "",
                       transpose_b ? ", transposed b" : "",
-                      lanes ? ", lanes" : ""),
+                      lanes ? ", lanes" : "",
+                      limits.empty() ? "" : ", limits"),
           [=](CaseBuilder& b) -> std::vector<Value> {
-            const auto bytes = [&](DType dtype, const Shape& shape) {
-              return dtype == DType::kI8 ? b.indices(dtype, shape, -128, 127)
-                                         : b.indices(dtype, shape, 0, 255);
-            };
             const int64_t rows = a.end()[transpose_a ? -1 : -2];
             const int64_t columns = b_shape.end()[transpose_b ? -2 : -1];
             MatMulI8 op;
             op.transpose_a = transpose_a;
             op.transpose_b = transpose_b;
             op.to = to;
-            std::vector<Value> inputs{bytes(b.dtype(), a),
-                                      bytes(other, b_shape),
-                                      bytes(b.dtype(), lanes ? Shape{rows} : Shape{}),
-                                      bytes(other, lanes ? Shape{columns} : Shape{})};
-            const Shape each = lanes ? Shape{columns} : Shape{};
-            if (op.is_scaled()) inputs.push_back(b.input(DType::kF32, each, 1e-4, 1e-3));
-            if (op.is_rounded()) inputs.push_back(bytes(to, {}));
-            if (op.is_scaled() && lanes) inputs.push_back(b.input(DType::kF32, {columns}, -50, 50));
+            op.limits = limits;
+            std::vector<Value> inputs{bytes(b, b.dtype(), a),
+                                      bytes(b, other, b_shape),
+                                      bytes(b, b.dtype(), lanes ? Shape{rows} : Shape{}),
+                                      bytes(b, other, lanes ? Shape{columns} : Shape{})};
+            add_scales(b, op, columns, lanes, DType::kF32, inputs);
             return {add_node(std::move(op), inputs)};
           }};
 }
@@ -107,6 +130,8 @@ const OpSamples kMatMulI8({
     product_of_bytes(DType::kU8, DType::kI8, {66, 9}, {40, 66}, true, true, false),
     product_of_bytes(DType::kI8, DType::kU8, {130, 31}, {31, 70}, false, false, true),
     product_of_bytes(DType::kU8, DType::kU8, {4, 50}, {70, 50}, false, true, true),
+    product_of_bytes(DType::kI8, DType::kI8, {9, 65}, {65, 40}, false, false, true, {-100, 20}),
+    product_of_bytes(DType::kI8, DType::kU8, {3, 31}, {31, 70}, false, false, false, {128, 255}),
 });
 
 const OpSamples kMatMul({
@@ -265,6 +290,55 @@ std::vector<OpSample> convolutions() {
 }
 
 const OpSamples kConvolutions(convolutions());
+
+// Images of the tested dtype by weights of `other`; lanes: a zero point, a scale and a bias for
+// each channel.
+OpSample convolution_of_bytes(const ConvolutionCase& c,
+                              DType other,
+                              DType to,
+                              bool lanes,
+                              DType bias = DType::kF32,
+                              std::vector<int64_t> limits = {}) {
+  return {"conv2d_i8",
+          fmt::format("{} by {} to {}{}{}{}",
+                      c.label,
+                      name_of(other),
+                      name_of(to),
+                      lanes ? ", lanes" : "",
+                      bias == DType::kI32 ? ", bias of the sum" : "",
+                      limits.empty() ? "" : ", limits"),
+          [=](CaseBuilder& b) -> std::vector<Value> {
+            Conv2dI8 op;
+            op.window = c.window;
+            op.groups = c.groups;
+            op.to = to;
+            op.limits = limits;
+            const int64_t columns = c.w[3];
+            std::vector<Value> inputs{bytes(b, b.dtype(), c.x),
+                                      bytes(b, other, c.w),
+                                      bytes(b, b.dtype(), {}),
+                                      bytes(b, other, lanes ? Shape{columns} : Shape{})};
+            add_scales(b, op, columns, lanes, bias, inputs);
+            return {add_node(std::move(op), inputs)};
+          }};
+}
+
+std::vector<OpSample> convolutions_of_bytes() {
+  constexpr DType kResults[] = {DType::kI32, DType::kF32, DType::kI8, DType::kU8};
+  std::vector<OpSample> samples;
+  size_t number = 0;
+  for (const ConvolutionCase& c : convolution_cases()) {
+    if (c.tf32) continue;
+    const DType to = kResults[number % 4], other = number % 3 != 0 ? DType::kI8 : DType::kU8;
+    samples.push_back(convolution_of_bytes(c, other, to, number % 2 != 0));
+    samples.push_back(convolution_of_bytes(
+        c, other, number % 2 != 0 ? DType::kI8 : DType::kU8, true, DType::kI32, {3, 90}));
+    ++number;
+  }
+  return samples;
+}
+
+const OpSamples kConvolutionsOfBytes(convolutions_of_bytes());
 
 // (y + bias) * other, of a convolution's y.
 OpSample convolution_in_loop(const ConvolutionCase& c) {

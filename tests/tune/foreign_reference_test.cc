@@ -135,6 +135,25 @@ TEST(ForeignReference, FineChangesPassBesideACoarseOne) {
   EXPECT_FALSE(reference.judge(with(kCast, "loader.pin", "true"), kBits).passed);
 }
 
+// Another order of sums changes bits, and what is tried beside it is held against those.
+TEST(ForeignReference, BitsAreThoseOfTheLastChangeThatPassed) {
+  Programs programs;
+  programs.does("model.compile", {.first = 1e-12});
+  const ForeignRecipe compiled = with({}, "model.compile", "ridge");
+  ForeignReference reference(programs.recorder(), false);
+  ASSERT_TRUE(reference.judge(compiled, kOrder).passed);
+  const int64_t expected = reference.runs_for(kBits);
+  const size_t before = programs.runs();
+  const GuardOutcome cached = reference.judge(with(compiled, "loader.cache", "true"), kBits);
+  EXPECT_TRUE(cached.passed) << cached.text;
+  EXPECT_EQ(cached.text.substr(0, 13), "the same bits");
+  EXPECT_EQ(static_cast<int64_t>(programs.runs() - before), expected);
+  programs.does("loader.pin", {.first = 1e-12});
+  EXPECT_FALSE(reference.judge(with(compiled, "loader.pin", "true"), kBits).passed);
+  EXPECT_FALSE(reference.judge(kCache, kBits).passed) << "the compiler's bits are gone";
+  EXPECT_TRUE(reference.judge_rest(kCache, kBits).passed);
+}
+
 // Each by itself is within the margin.
 TEST(ForeignReference, LossesOfCoarseChangesAddUp) {
   Programs programs;

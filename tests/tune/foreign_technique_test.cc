@@ -318,35 +318,48 @@ TEST(StepShares, OfRecordedPrograms) {
 }
 
 TEST(ForeignForecast, IsTwiceAsWideWithoutHistory) {
-  const Forecast without = forecast("model.channels_last", 10, {});
+  const Forecast without = forecast("model.channels_last", "on", 10, {});
   EXPECT_FALSE(without.has_history);
   EXPECT_LT(without.gain.low, 1);
   EXPECT_GT(without.gain.high, 1.6);
-  EXPECT_LE(forecast("loader.cache", 1.3, {}).gain.high, 1.3);
+  EXPECT_LE(forecast("loader.cache", "on", 1.3, {}).gain.high, 1.3);
   for (const std::string& technique : trial_order()) {
-    const SpeedRange gain = forecast(technique, std::nullopt, {}).gain;
+    const SpeedRange gain = forecast(technique, "on", std::nullopt, {}).gain;
     EXPECT_LT(gain.low, gain.high) << technique;
     EXPECT_LE(gain.high, kNoCeiling) << technique;
   }
 }
 
-// Student's t of three degrees of freedom is 1.6377 at 0.9.
-TEST(ForeignForecast, FourTrialsOfThisMachineAreAHistory) {
-  SavedShares history;
-  std::vector<double>& shares = history["threads"];
-  shares = {0.1, 0.2, 0.4};
-  EXPECT_FALSE(forecast("threads", std::nullopt, history).has_history);
-  shares.push_back(0.3);
-  const Forecast known = forecast("threads", std::nullopt, history);
+// Student's t of two degrees of freedom is 1.8856 at 0.9, and of three 1.6377.
+TEST(ForeignForecast, ThreeTrialsOfThisMachineAreAHistory) {
+  GainHistory history;
+  std::vector<PastGain>& gains = history["threads = 1"];
+  gains = {{std::exp(0.1)}, {std::exp(0.2)}};
+  EXPECT_FALSE(forecast("threads", "threads = 1", std::nullopt, history).has_history);
+  gains.push_back({std::exp(0.3), 5});
+  const Forecast known = forecast("threads", "threads = 1", std::nullopt, history);
   EXPECT_TRUE(known.has_history);
+  const double half = 1.8856 * 0.1 * std::sqrt(4.0 / 3);
+  EXPECT_NEAR(known.gain.low, std::exp(0.2 - half) / 1.01, 1e-4);
+  EXPECT_NEAR(known.gain.high, std::exp(0.2 + half) * 1.01, 1e-4);
+  EXPECT_EQ(forecast("threads", "threads = 1", 1.2, history).gain.high, 1.2);
+  EXPECT_FALSE(forecast("threads", "threads = 4", std::nullopt, history).has_history);
+}
+
+// A loader that waits for little can gain little, and saves the same share of it.
+TEST(ForeignForecast, OfATimedPartAShareIsSaved) {
+  GainHistory history;
+  std::vector<PastGain>& gains = history["cache"];
+  for (const double share : {0.6, 0.7, 0.8, 0.9}) gains.push_back({1 / (1 - share / 2), 2});
   const double half = 1.6377 * std::sqrt(0.05 / 3) * std::sqrt(1.25);
-  EXPECT_NEAR(known.gain.low, 1 / (1 - (0.25 - half)) / 1.01, 1e-4);
-  EXPECT_NEAR(known.gain.high, 1.01 / (1 - (0.25 + half)), 1e-4);
-  EXPECT_NEAR(forecast("threads", 1.2, history).gain.high, 1.01 / (1 - (0.25 + half) / 6), 1e-4);
-  shares.assign(4, 0.9);
-  EXPECT_NEAR(forecast("threads", 1.2, history).gain.high, 1.01 / (1 - 0.9 / 6), 1e-9);
-  for (int i = 0; i < 40; ++i) shares.push_back(1.0);
-  EXPECT_EQ(forecast("threads", 1.2, history).gain.high, 1.2);
+  const Forecast known = forecast("loader.cache", "cache", 1.25, history);
+  EXPECT_NEAR(known.gain.low, 1 / (1 - (0.75 - half) / 5) / 1.01, 1e-4);
+  EXPECT_EQ(known.gain.high, 1.25);  // the ceiling
+  EXPECT_NEAR(forecast("loader.cache", "cache", 2, history).gain.high,
+              1.01 / (1 - (0.75 + half) / 2),
+              1e-4);
+  gains.assign(4, {4, 2});
+  EXPECT_EQ(forecast("loader.cache", "cache", 1.25, history).gain.high, 1.25);
 }
 
 }  // namespace

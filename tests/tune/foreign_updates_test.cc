@@ -191,7 +191,8 @@ TEST_F(ForeignUpdates, StepsOfOneSizeTurnWhereGradientsAreRounding) {
   give(baseline_.fine_controls[0], by_signs(1e-6, 6), 0);
   const GuardOutcome coarse = with(by_signs(0x1p-7, 9), kPrecise);
   EXPECT_TRUE(coarse.passed) << coarse.text;
-  EXPECT_FALSE(with(by_signs(0x1p-7, 9), kOrder).passed);
+  const GuardOutcome order = with(by_signs(0x1p-7, 9), kOrder);
+  EXPECT_FALSE(order.passed) << order.text;
   // Those of layer3 whose gradients are smaller than `limit` turn.
   const auto with_turned = [](double limit) {
     return [=](Vectors& of) {

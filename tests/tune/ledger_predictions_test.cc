@@ -92,25 +92,35 @@ TEST(LedgerHistory, SharesAreOfTheTimeBelowTheCeiling) {
   EXPECT_DOUBLE_EQ(gain_of_share(0.5, 1), 1);
 }
 
-TEST(LedgerHistory, OfThisMachineAndOfWhatWasMeasured) {
+TEST(LedgerHistory, OfThisMachineAndOfWhatWasTimed) {
   TrialRecord proof = trial(1, 2, 1.5), without = trial(1, 2, 1.5), blind = trial(1, 2, 1.5);
   proof.technique = kProofTechnique;
   without.technique = std::string(kWithout) + "jit";
   blind.ceiling = 1.01;
   TrialRecord free = trial(1, 2, 2);
   free.ceiling.reset();
-  free.technique = "allocator";
+  free.technique = free.change = "allocator";
+  TrialRecord given_up = test::untried_trial(3);
+  given_up.technique = "jit";
+  given_up.change = "jit on";
+  given_up.ceiling.reset();
+  for (const double ratio : {-0.1, 0.0, -0.2}) given_up.pairs.push_back({.log_ratio = ratio});
+  given_up.pairs.push_back({.dropped = true, .log_ratio = 3});
   std::vector<Ledger> ledgers = {
       ledger_of({trial(1, 1.5, 1.6), proof, free}),
-      ledger_of({without, blind, test::untried_trial(2), trial(1, 1.2, 1)}),
+      ledger_of({without, blind, test::untried_trial(2), given_up, trial(1, 1.2, 1)}),
       ledger_of({trial(1, 1.2, 1.3)})};
   ledgers[2].run.machine = "another";
-  const SavedShares shares = saved_shares(ledgers, test::some_run().machine);
-  ASSERT_EQ(shares.size(), 2u);
-  EXPECT_EQ(shares.at("allocator"), std::vector<double>{0.5});
-  ASSERT_EQ(shares.at("loader.workers").size(), 2u);
-  EXPECT_NEAR(shares.at("loader.workers")[0], 1, 1e-12);  // its ceiling is 1.6
-  EXPECT_EQ(shares.at("loader.workers")[1], 0);
+  const GainHistory history = gain_history(ledgers, test::some_run().machine);
+  ASSERT_EQ(history.size(), 3u);
+  EXPECT_EQ(history.at("allocator").at(0).gain, 2);
+  EXPECT_FALSE(history.at("allocator").at(0).ceiling);
+  EXPECT_NEAR(history.at("jit on").at(0).gain, std::exp(-0.1), 1e-12);
+  const std::vector<PastGain>& gains = history.at(trial(1, 1.5, 1.6).change);
+  ASSERT_EQ(gains.size(), 2u);
+  EXPECT_EQ(gains[0].gain, 1.6);
+  EXPECT_EQ(gains[0].ceiling, 1.6);
+  EXPECT_EQ(gains[1].gain, 1);
 }
 
 TEST(LedgerHistory, ReadsWhatCanBeRead) {

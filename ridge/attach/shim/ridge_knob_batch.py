@@ -14,7 +14,7 @@ import ridge_cache
 from ridge_knob_process import local_ranks
 from ridge_knobs import Knob, call_site, offer, refusal
 from ridge_loaders import the_loaders
-from ridge_models import parameters_of, the_search
+from ridge_models import around_steps, parameters_of, the_search
 
 FACTORS = 2, 4
 LEAST_STEPS = 100  # that have to be left of an epoch: a batch is no more than 1 % of the data
@@ -187,22 +187,14 @@ class Batch(Knob):
     # ---- the optimizers ----
 
     def hook_optimizer(self, module):
-        """Within the range that torch draws around a step, and its hooks."""
-        original = module.Optimizer.profile_hook_step
+        def run(optimizer, step, args, kwargs):
+            rules = self.rules_for(optimizer)
+            if rules is None:
+                return step(optimizer, *args, **kwargs)
+            with Scaled(optimizer, rules, self.factor):
+                return step(optimizer, *args, **kwargs)
 
-        @functools.wraps(original)
-        def profile_hook_step(func):
-            @functools.wraps(func)
-            def step(optimizer, *args, **kwargs):
-                rules = self.rules_for(optimizer)
-                if rules is None:
-                    return func(optimizer, *args, **kwargs)
-                with Scaled(optimizer, rules, self.factor):
-                    return func(optimizer, *args, **kwargs)
-
-            return original(step)
-
-        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+        around_steps(module, run)
 
     def rules_for(self, optimizer):
         if self.factor == 1 or not self.shim.on:
@@ -264,24 +256,16 @@ class Accumulate(Knob):
         self.sums = weakref.WeakKeyDictionary()  # optimizers: [steps, {parameter: sum}]
 
     def hook_optimizer(self, module):
-        """Within the range that torch draws around a step, and its hooks."""
-        original = module.Optimizer.profile_hook_step
+        def run(optimizer, step, args, kwargs):
+            rules = self.rules_for(optimizer, args, kwargs)
+            if rules is None:
+                return step(optimizer, *args, **kwargs)
+            if not self.takes_mean(optimizer):
+                return None
+            with Scaled(optimizer, rules, self.value):
+                return step(optimizer)
 
-        @functools.wraps(original)
-        def profile_hook_step(func):
-            @functools.wraps(func)
-            def step(optimizer, *args, **kwargs):
-                rules = self.rules_for(optimizer, args, kwargs)
-                if rules is None:
-                    return func(optimizer, *args, **kwargs)
-                if not self.takes_mean(optimizer):
-                    return None
-                with Scaled(optimizer, rules, self.value):
-                    return func(optimizer)
-
-            return original(step)
-
-        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+        around_steps(module, run)
 
     def rules_for(self, optimizer, args, kwargs):
         torch = sys.modules["torch"]

@@ -9,7 +9,7 @@ import time
 import weakref
 
 from ridge_knobs import PRECISION, REASSOCIATION, Knob, call_site, offer, refusal
-from ridge_models import RIDGE, the_search, why_no_ridge
+from ridge_models import RIDGE, around_steps, the_search, why_no_ridge
 
 
 def classes_with(torch, option):
@@ -239,21 +239,12 @@ class Compiled(Knob):
             self.refuse("'%s' is no compiler of optimizers" % self.value)
 
     def hook_optimizer(self, module):
-        """Within the range that torch draws around a step, and its hooks."""
-        original = module.Optimizer.profile_hook_step
+        def run(optimizer, step, args, kwargs):
+            if not args and not kwargs and self.shim.on and self.state != "refused":
+                step = self.step_of(optimizer, step)
+            return step(optimizer, *args, **kwargs)
 
-        @functools.wraps(original)
-        def profile_hook_step(func):
-            @functools.wraps(func)
-            def step(optimizer, *args, **kwargs):
-                run = func
-                if not args and not kwargs and self.shim.on and self.state != "refused":
-                    run = self.step_of(optimizer, func)
-                return run(optimizer, *args, **kwargs)
-
-            return original(step)
-
-        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+        around_steps(module, run)
 
     def step_of(self, optimizer, func):
         try:

@@ -388,6 +388,22 @@ class ModelKnob(ridge_knobs.Knob):
         return ""
 
 
+def around_steps(module, run):
+    """Optimizers of the module torch.optim.optimizer step by run(optimizer, step, args, kwargs), within
+    the range that torch draws around a step, and its hooks."""
+    original = module.Optimizer.profile_hook_step
+
+    @functools.wraps(original)
+    def profile_hook_step(func):
+        @functools.wraps(func)
+        def step(optimizer, *args, **kwargs):
+            return run(optimizer, func, args, kwargs)
+
+        return original(step)
+
+    module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
 def device_of(module):
     return next(module.parameters()).device.type
 

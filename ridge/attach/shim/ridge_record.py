@@ -146,20 +146,24 @@ class Part(ShimPart):
         optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
     def hook_loader(self, module):
-        """Modules that prepare data are part of no step: workers may call them elsewhere."""
-        iterator, within = module._BaseDataLoaderIter, self.within
-        original = iterator.__next__
+        """Modules that prepare data are part of no step: workers may call them elsewhere, and a knob
+        may have all samples made at once."""
+        module._BaseDataLoaderIter.__next__ = self.preparing(module._BaseDataLoaderIter.__next__)
+        module.DataLoader.__iter__ = self.preparing(module.DataLoader.__iter__)
+
+    def preparing(self, original):
+        within = self.within
 
         @functools.wraps(original)
-        def next_batch(iterator_self):
+        def run(prepares):
             depth = getattr(within, "calls", 0)
             within.calls = depth + 1
             try:
-                return original(iterator_self)
+                return original(prepares)
             finally:
                 within.calls = depth
 
-        iterator.__next__ = next_batch
+        return run
 
     # ---- what the program does ----
 

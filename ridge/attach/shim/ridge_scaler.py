@@ -8,7 +8,7 @@ of two, so neither multiplying nor dividing rounds.
 """
 import functools
 
-from ridge_models import parameters_of, the_search
+from ridge_models import around_steps, parameters_of, the_search
 
 # Smaller than torch's first scale: a first step that overflows is a step less.
 FIRST_SCALE = 2.0**12
@@ -118,24 +118,16 @@ class Scaling:
         torch.autograd.backward = backward
 
     def hook_optimizer(self, module):
-        """Within the range that torch draws around a step, and its hooks."""
-        original = module.Optimizer.profile_hook_step
+        def run(optimizer, step, args, kwargs):
+            if not self.is_on or not self.shim.on:
+                return step(optimizer, *args, **kwargs)
+            if (args[0] if args else kwargs.get("closure")) is not None:
+                self.end("a step of %s computes losses itself" % type(optimizer).__name__)
+            if not self.stands or self.may_step():
+                return step(optimizer, *args, **kwargs)
+            return None
 
-        @functools.wraps(original)
-        def profile_hook_step(func):
-            @functools.wraps(func)
-            def step(optimizer, *args, **kwargs):
-                if not self.is_on or not self.shim.on:
-                    return func(optimizer, *args, **kwargs)
-                if (args[0] if args else kwargs.get("closure")) is not None:
-                    self.end("a step of %s computes losses itself" % type(optimizer).__name__)
-                if not self.stands or self.may_step():
-                    return func(optimizer, *args, **kwargs)
-                return None
-
-            return original(step)
-
-        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+        around_steps(module, run)
 
     # ---- what the program does ----
 

@@ -23,11 +23,12 @@ const BatchNormKernels& batch_norm_kernels() {
   return for_isa(avx2::batch_norm_kernels, avx512::batch_norm_kernels);
 }
 
-BatchNormPlan::BatchNormPlan(const TensorType& x, double eps, NormActivation act)
+BatchNormPlan::BatchNormPlan(const TensorType& x, DType channels, double eps, NormActivation act)
     : dtype(static_cast<size_t>(x.dtype)), activation(static_cast<size_t>(act)) {
   data.channels = x.shape.back();
   data.rows = x.elements() / data.channels;
   data.eps = eps;
+  data.wide_channels = channels != x.dtype;
   // Sums of so many rows in f32 are exact enough; beyond that they are in f64.
   const int64_t columns = std::min(data.channels, kNormColumns);
   data.chunk = std::clamp<int64_t>(32768 / columns, 64, 512);
@@ -100,8 +101,10 @@ namespace {
 
 std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
   const auto& op = node.op_as<BatchNorm>();
-  const BatchNormPlan plan(
-      node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNorm::kTraits.name));
+  const BatchNormPlan plan(node.inputs[0].type(),
+                           node.inputs[1].dtype(),
+                           op.eps,
+                           norm_activation(op.activation, BatchNorm::kTraits.name));
   return std::make_unique<HostKernel>(
       [plan](const KernelArgs& args) {
         Workspace space(args.workspace);
@@ -115,8 +118,10 @@ std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
 
 std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
   const auto& op = node.op_as<BatchNormGrad>();
-  const BatchNormPlan plan(
-      node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNormGrad::kTraits.name));
+  const BatchNormPlan plan(node.inputs[0].type(),
+                           node.inputs[1].dtype(),
+                           op.eps,
+                           norm_activation(op.activation, BatchNormGrad::kTraits.name));
   return std::make_unique<HostKernel>(
       [plan](const KernelArgs& args) {
         Workspace space(args.workspace);
@@ -132,8 +137,10 @@ std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
 bool accepts_stats(const Node& node) { return size_of(node.outputs[0].dtype) >= 4; }
 
 std::unique_ptr<HostKernel> make_batch_norm_stats(const Node& node) {
-  const BatchNormPlan plan(
-      node.inputs[0].type(), node.op_as<BatchNormStats>().eps, NormActivation::kNone);
+  const BatchNormPlan plan(node.inputs[0].type(),
+                           node.inputs[1].dtype(),
+                           node.op_as<BatchNormStats>().eps,
+                           NormActivation::kNone);
   const size_t row = static_cast<size_t>(node.outputs[0].bytes());
   return std::make_unique<HostKernel>(
       [plan, row](const KernelArgs& args) {

@@ -15,7 +15,8 @@ const BatchNormKernels& batch_norm_kernels();
 
 /// How the steps of isa/batch_norm_kernels.h are cut over x (..., C): a function of its type.
 struct BatchNormPlan {
-  BatchNormPlan(const TensorType& x, double eps, NormActivation act);
+  /// `channels`: the dtype of gamma, beta and the statistics.
+  BatchNormPlan(const TensorType& x, DType channels, double eps, NormActivation act);
 
   size_t workspace_bytes() const;
   /// Sizes, and what the steps need of the workspace: all else is still to be bound.

@@ -20,6 +20,7 @@ KernelTable all_kernels() {
   cpu::add_pool_kernels(table);
   cpu::add_matmul_kernels(table);
   cpu::add_matmul_i8_kernels(table);
+  cpu::add_conv_i8_kernels(table);
   cpu::add_conv_kernels(table);
   cpu::add_attention_kernels(table);
   cpu::add_attention_grad_kernels(table);

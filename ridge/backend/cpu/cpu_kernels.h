@@ -17,6 +17,7 @@ void add_gather_kernels(KernelTable& table);
 void add_pool_kernels(KernelTable& table);
 void add_matmul_kernels(KernelTable& table);
 void add_matmul_i8_kernels(KernelTable& table);
+void add_conv_i8_kernels(KernelTable& table);
 void add_conv_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
 void add_attention_grad_kernels(KernelTable& table);

@@ -24,6 +24,7 @@ KernelTable all_kernels() {
   ref::add_reduce_kernels(table);
   ref::add_matmul_kernels(table);
   ref::add_matmul_i8_kernels(table);
+  ref::add_conv_i8_kernels(table);
   ref::add_conv_kernels(table);
   ref::add_pool_kernels(table);
   ref::add_softmax_kernels(table);

@@ -12,6 +12,7 @@ void add_shape_kernels(KernelTable& table);
 void add_reduce_kernels(KernelTable& table);
 void add_matmul_kernels(KernelTable& table);
 void add_matmul_i8_kernels(KernelTable& table);
+void add_conv_i8_kernels(KernelTable& table);
 void add_conv_kernels(KernelTable& table);
 void add_pool_kernels(KernelTable& table);
 void add_softmax_kernels(KernelTable& table);

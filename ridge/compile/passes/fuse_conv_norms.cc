@@ -86,10 +86,14 @@ bool can_stand_before(const Value& value, int place) {
   return value.node->id < place || movable_before(value, place) != nullptr;
 }
 
+// The joined ops have one dtype.
+bool has_one_dtype(const Node& norm) { return norm.inputs[0].dtype() == norm.inputs[1].dtype(); }
+
 std::vector<Group> find_groups(const Graph& graph, Backend& backend) {
   std::vector<Group> groups;
   for (const auto& [norm, readers] : readers_of<BatchNormGrad>(graph)) {
     if (readers.size() != 2 || readers[0] == nullptr || readers[1] == nullptr) continue;
+    if (!has_one_dtype(*norm)) continue;
     const bool input_first = readers[0]->is<Conv2dGradInput>();
     const Group group{norm, readers[input_first ? 0 : 1], readers[input_first ? 1 : 0]};
     if (!group.input_gradient->is<Conv2dGradInput>() ||
@@ -190,7 +194,8 @@ bool can_apply(const Node& reader, Value value, Backend& backend) {
 bool leave_to_readers(const Node& norm, const std::vector<const Node*>& readers, Backend& backend) {
   const Value result{const_cast<Node*>(&norm), 0};
   auto stats = std::make_shared<BatchNormStats>();
-  return std::all_of(readers.begin(),
+  return has_one_dtype(norm) &&
+         std::all_of(readers.begin(),
                      readers.end(),
                      [&](const Node* reader) {
                        return reader != nullptr && can_apply(*reader, result, backend);

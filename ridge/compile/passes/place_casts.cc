@@ -20,16 +20,24 @@
 //   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
 //   y = conv2d(x, w) : f32   ->   y = matmul[round_to=bf16](rows of x, w) : f32
 //
+// With batch norms the CPU keeps images in bf16, too (the range of f16 is short for their
+// gradients): all convolutions get casts, and a norm reads what a convolution made. Its parameters
+// and statistics stay f32.
+//
+//   z = batch_norm(cast(y : bf16), g, b)   ->   z = cast(batch_norm(y, g, b) : bf16)
+//
 // In TF32 all stay f32, and the device rounds what it multiplies:
 //
 //   y = matmul(a, b) : f32   ->   y = matmul[tf32](a, b) : f32
 //
 // Merging common nodes afterwards leaves one cast a value.
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
 #include "ridge/compile/pass.h"
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
@@ -69,6 +77,8 @@ class CastPlacer {
       : graph_(graph),
         context_(context),
         stores_(context.backend.stores_16_bits()),
+        keeps_images_(!stores_ && context.options.precision == DType::kBF16 &&
+                      !context.options.tf32 && has_batch_norm(graph)),
         becomes_state_(become_state(graph)),
         rewrite_(graph) {}
 
@@ -78,6 +88,8 @@ class CastPlacer {
       if (is_lowered(*node)) {
         lower(*node);
         changed = true;
+      } else if (keeps_images_ && is_norm_of_16_bits(*node)) {
+        lower_norm(*node);
       } else {
         rewrite_.copy(*node);
       }
@@ -92,9 +104,36 @@ class CastPlacer {
         node.inputs[0].dtype() != DType::kF32)
       return false;
     if (is_attention(node) && (context_.options.tf32 || !stores_)) return false;
-    if (!context_.options.tf32 && !stores_ && is_depthwise(node)) return false;
+    if (!context_.options.tf32 && !stores_ && !keeps_images_ && is_depthwise(node)) return false;
     return !is_pinned(node);
   }
+  static bool has_batch_norm(const Graph& graph) {
+    return std::ranges::any_of(graph.nodes(), [](const auto& node) {
+      return node->template is<BatchNorm>() || node->template is<BatchNormGrad>();
+    });
+  }
+
+  // A value of 16 bits behind its cast to f32; nothing where it is no such cast.
+  static std::optional<Value> behind_cast(Value value) {
+    if (!value.node->is<Cast>() || value.dtype() != DType::kF32) return std::nullopt;
+    const Value from = value.node->inputs[0];
+    return size_of(from.dtype()) == 2 ? std::optional(from) : std::nullopt;
+  }
+
+  bool is_norm_of_16_bits(const Node& node) const {
+    return (node.is<BatchNorm>() || node.is<BatchNormGrad>()) &&
+           behind_cast(rewrite_.mapped(node.inputs[0])).has_value();
+  }
+
+  void lower_norm(const Node& node) {
+    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
+    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
+    inputs[0] = *behind_cast(inputs[0]);
+    if (node.is<BatchNormGrad>()) inputs.back() = cast(inputs.back(), inputs[0].dtype());
+    Node& low = rewrite_.to().add(node.op, std::move(inputs), node.site);
+    rewrite_.replace(node, {cast({&low, 0}, DType::kF32), {&low, 1}, {&low, 2}});
+  }
+
   bool is_pinned(const Node& node) const {
     return std::any_of(context_.options.pins.begin(),
                        context_.options.pins.end(),
@@ -104,7 +143,7 @@ class CastPlacer {
   void lower(const Node& node) {
     if (context_.options.tf32)
       replace_op(node, in_tf32(*node.op));
-    else if (looks_at_pixels(node))
+    else if (looks_at_pixels(node) && !keeps_images_)
       make_product(node);
     else if (!node.is<MatMul>())
       add_casts(node, node.op);
@@ -194,6 +233,7 @@ class CastPlacer {
   const Graph& graph_;
   const PassContext& context_;
   bool stores_;
+  bool keeps_images_;  ///< In bf16, on a device that stores f32 else.
   std::vector<bool> becomes_state_;
   Rewrite rewrite_;
 };

@@ -22,7 +22,8 @@ void check_batch_norm(std::string_view op,
         "[{}] at least two dimensions are needed; got {}",
         op,
         to_string(inputs[0]));
-  const TensorType channel{inputs[0].dtype, {inputs[0].shape.back()}};
+  const bool may_be_wide = size_of(inputs[0].dtype) == 2 && inputs[1].dtype == DType::kF32;
+  const TensorType channel{may_be_wide ? DType::kF32 : inputs[0].dtype, {inputs[0].shape.back()}};
   for (const TensorType& type : inputs.subspan(1, channels_end - 1))
     check(type == channel,
           "[{}] scale, shift and statistics go with the last axis; got {}, expected {}",
@@ -58,6 +59,9 @@ std::vector<BatchFlow> channel_flow(const BatchFlowContext& c, size_t full, size
   return flows;
 }
 
+// x in the dtype of its channels' parameters, in which all is computed.
+Value wide(Value x, Value channels) { return cast(x, channels.dtype()); }
+
 // dy where z lies between the kinks, else zero.
 Value let_through(Value dy, Value z, NormActivation activation) {
   if (activation == NormActivation::kNone) return dy;
@@ -89,12 +93,13 @@ std::vector<TensorType> BatchNorm::infer(std::span<const TensorType> inputs) con
 }
 
 std::vector<Value> BatchNorm::expand(std::span<const Value> inputs) const {
-  const Value x = inputs[0];
+  const Value x = wide(inputs[0], inputs[1]);
   const Value mean = reduce_mean(x, sample_axes(x));
   const Value centered = x - mean;
   const Value variance = reduce_mean(centered * centered, sample_axes(x));
   const Value z = centered * rsqrt(variance + eps) * inputs[1] + inputs[2];
-  return {activated(z, norm_activation(activation, "batch_norm")), mean, variance};
+  const Value y = activated(z, norm_activation(activation, "batch_norm"));
+  return {cast(y, inputs[0].dtype()), mean, variance};
 }
 
 std::vector<Value> BatchNorm::vjp(const VjpContext& c) const {
@@ -108,9 +113,12 @@ std::vector<Value> BatchNorm::vjp(const VjpContext& c) const {
     dgamma = {dx.node, 1};
     dbeta = {dx.node, 2};
   }
-  const auto add_to_dx = [&](Value term) { dx = dx ? dx + term : term + constant_like(x, 0.0); };
+  const auto add_to_dx = [&](Value term) {
+    term = cast(term, x.dtype());
+    dx = dx ? dx + term : term + constant_like(x, 0.0);
+  };
   if (c.dout(1)) add_to_dx(c.dout(1) * (1.0 / samples_of(x)));
-  if (c.dout(2)) add_to_dx((x - c.out(1)) * (c.dout(2) * (2.0 / samples_of(x))));
+  if (c.dout(2)) add_to_dx((wide(x, c.out(1)) - c.out(1)) * (c.dout(2) * (2.0 / samples_of(x))));
   return {dx, dgamma, dbeta};
 }
 
@@ -140,15 +148,17 @@ std::vector<TensorType> BatchNormGrad::infer(std::span<const TensorType> inputs)
 }
 
 std::vector<Value> BatchNormGrad::expand(std::span<const Value> inputs) const {
-  const Value x = inputs[0], gamma = inputs[1];
+  const Value x = wide(inputs[0], inputs[1]), gamma = inputs[1];
   const Value deviation = rsqrt(inputs[4] + eps);
   const Value normal = (x - inputs[3]) * deviation;
-  const Value dz = let_through(
-      inputs[5], normal * gamma + inputs[2], norm_activation(activation, "batch_norm_grad"));
+  const Value dz = let_through(wide(inputs[5], gamma),
+                               normal * gamma + inputs[2],
+                               norm_activation(activation, "batch_norm_grad"));
   const Value dbeta = reduce_sum(dz, sample_axes(x));
   const Value dgamma = reduce_sum(dz * normal, sample_axes(x));
   const double share = 1.0 / samples_of(x);
-  return {(dz - dbeta * share - normal * (dgamma * share)) * (gamma * deviation), dgamma, dbeta};
+  const Value dx = (dz - dbeta * share - normal * (dgamma * share)) * (gamma * deviation);
+  return {cast(dx, inputs[0].dtype()), dgamma, dbeta};
 }
 
 Cost BatchNormGrad::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
@@ -172,7 +182,7 @@ std::vector<TensorType> BatchNormStats::infer(std::span<const TensorType> inputs
 }
 
 std::vector<Value> BatchNormStats::expand(std::span<const Value> inputs) const {
-  const Value x = inputs[0];
+  const Value x = wide(inputs[0], inputs[1]);
   const Value mean = reduce_mean(x, sample_axes(x));
   const Value centered = x - mean;
   const Value variance = reduce_mean(centered * centered, sample_axes(x));

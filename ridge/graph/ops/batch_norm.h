@@ -28,7 +28,8 @@ constexpr OpTraits batch_norm_traits(std::string_view name, int inputs, Gradient
 
 /// Training form: x (..., C), gamma (C), beta (C) -> y (..., C), mean (C), biased variance (C), the
 /// statistics over all axes but the last (Ioffe and Szegedy, "Batch normalization", 2015). y is
-/// passed through the activation: none, relu or relu6.
+/// passed through the activation: none, relu or relu6. All that has one value a channel is of the
+/// dtype of x, or of f32 where x has 16 bits; so it is in the other ops, too.
 class BatchNorm final : public OpOf<BatchNorm> {
  public:
   static constexpr OpTraits kTraits = batch_norm_traits("batch_norm", 3, Gradient::kRule);

@@ -11,18 +11,6 @@
 namespace ridge {
 namespace {
 
-bool is_byte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
-
-// A scalar, or one number for each of `count` lanes.
-void check_lanes(std::string_view what, const TensorType& x, DType dtype, int64_t count) {
-  check(x.dtype == dtype && (x.rank() == 0 || x.shape == Shape{count}),
-        "[matmul_i8] {} must be {} of the shape () or ({}); got {}",
-        what,
-        name_of(dtype),
-        count,
-        to_string(x));
-}
-
 int64_t rows_of(const MatMulI8& op, const TensorType& a) {
   return a.shape[a.shape.size() - (op.transpose_a ? 1 : 2)];
 }
@@ -37,20 +25,6 @@ int64_t depth_of(const MatMulI8& op, const TensorType& a) {
 
 std::vector<TensorType> MatMulI8::infer(std::span<const TensorType> inputs) const {
   const TensorType &a = inputs[kA], &b = inputs[kB];
-  check(is_byte(a.dtype) && is_byte(b.dtype),
-        "[matmul_i8] factors must be i8 or u8; got {} and {}",
-        to_string(a),
-        to_string(b));
-  check(to == DType::kI32 || to == DType::kF32 || is_byte(to),
-        "[matmul_i8] results are i32, f32, i8 or u8; got {}",
-        name_of(to));
-  const size_t least = is_rounded() ? 6 : is_scaled() ? 5 : 4;
-  check(inputs.size() == least || (is_scaled() && inputs.size() == least + 1),
-        "[matmul_i8] results of {} take {} inputs{}; got {}",
-        name_of(to),
-        least,
-        is_scaled() ? ", or one more" : "",
-        inputs.size());
   const auto leading = [](const TensorType& x) {
     return Shape(x.shape.begin(), x.shape.end() - std::min<int64_t>(2, x.rank()));
   };
@@ -65,19 +39,7 @@ std::vector<TensorType> MatMulI8::infer(std::span<const TensorType> inputs) cons
         transpose_a ? " transposed" : "",
         to_string(b),
         transpose_b ? " transposed" : "");
-  check_lanes("the zero point of a", inputs[kAZero], a.dtype, m);
-  check_lanes("the zero point of b", inputs[kBZero], b.dtype, n);
-  if (is_scaled()) check_lanes("the scale", inputs[kScale], DType::kF32, n);
-  if (is_rounded())
-    check(inputs[kZero] == TensorType{to, {}},
-          "[matmul_i8] the zero point of the result must be a scalar of {}; got {}",
-          name_of(to),
-          to_string(inputs[kZero]));
-  if (inputs.size() > least)
-    check(inputs[bias()] == TensorType{DType::kF32, {n}},
-          "[matmul_i8] the bias must be f32 of the shape ({}); got {}",
-          n,
-          to_string(inputs[bias()]));
+  check_inputs("matmul_i8", inputs, m, n);
   Shape shape = leading(a);
   shape.insert(shape.end(), {m, n});
   return {{to, shape}};
@@ -94,17 +56,7 @@ std::vector<Value> MatMulI8::expand(std::span<const Value> inputs) const {
   const Value a = minus_zero(inputs[kA], inputs[kAZero], !transpose_a);
   const Value b = minus_zero(inputs[kB], inputs[kBZero], transpose_b);
   const Value sum = cast(cast(matmul(a, b, transpose_a, transpose_b), DType::kI64), DType::kI32);
-  if (!is_scaled()) return {sum};
-  const auto like = [&](Value x) { return broadcast(x, sum.shape()); };
-  Value x = cast(sum, DType::kF32) * like(inputs[kScale]);
-  if (inputs.size() > bias()) x = x + like(inputs[bias()]);
-  if (!is_rounded()) return {x};
-  // Between these limits adding and taking 1.5 * 2^23 rounds to whole numbers.
-  constexpr double kWhole = 12582912.0;
-  const double least = to == DType::kI8 ? -128 : 0;
-  const Value zero = cast(inputs[kZero], DType::kF32);
-  x = minimum(maximum(x, like(least - zero)), like((least + 255) - zero));
-  return {cast(((x + kWhole) - kWhole) + like(zero), to)};
+  return {result_of(sum, inputs)};
 }
 
 Cost MatMulI8::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
@@ -128,7 +80,7 @@ std::vector<BatchFlow> MatMulI8::batch_flow(const BatchFlowContext& c) const {
 void MatMulI8::fields(FieldVisitor& v) {
   v.visit("transpose_a", transpose_a);
   v.visit("transpose_b", transpose_b);
-  v.visit("to", to);
+  visit_fields(v);
 }
 
 Value matmul_i8(
@@ -137,13 +89,9 @@ Value matmul_i8(
         "[matmul_i8] at least two dimensions are needed; got {} and {}",
         to_string(a.type()),
         to_string(b.type()));
-  const auto zero_of = [](Value zero, Value factor) {
-    return zero ? zero : constant(factor.graph(), {factor.dtype(), {}}, 0.0);
-  };
-  a_zero = zero_of(a_zero, a);
-  b_zero = zero_of(b_zero, b);
+  a_zero = zero_point_of(a_zero, a);
+  b_zero = zero_point_of(b_zero, b);
   MatMulI8 op;
-  op.to = to.dtype;
   op.transpose_b = transpose_b;
   Shape folded;  // the result's, where leading dimensions become rows
   if (b.rank() == 2 && a.rank() > 2 && a_zero.rank() == 0) {
@@ -163,9 +111,7 @@ Value matmul_i8(
     b = with_leading(b);
   }
   std::vector<Value> inputs{a, b, a_zero, b_zero};
-  if (op.is_scaled()) inputs.push_back(to.scale);
-  if (op.is_rounded()) inputs.push_back(to.zero);
-  if (op.is_scaled() && to.bias) inputs.push_back(to.bias);
+  to.apply(op, inputs);
   const Value y = add_node(std::move(op), inputs);
   return folded.empty() ? y : reshape(y, folded);
 }

@@ -10,6 +10,7 @@ void register_shape(OpRegistry&);
 void register_reduce(OpRegistry&);
 void register_matmul(OpRegistry&);
 void register_matmul_i8(OpRegistry&);
+void register_conv_i8(OpRegistry&);
 void register_conv(OpRegistry&);
 void register_pool(OpRegistry&);
 void register_softmax(OpRegistry&);
@@ -35,6 +36,7 @@ const OpRegistry& registry() {
     register_reduce(r);
     register_matmul(r);
     register_matmul_i8(r);
+    register_conv_i8(r);
     register_conv(r);
     register_pool(r);
     register_softmax(r);

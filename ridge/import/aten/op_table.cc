@@ -19,7 +19,8 @@ const OpRow* find_op(std::string_view name) {
                               norm_ops,
                               softmax_ops,
                               attention_ops,
-                              index_ops})
+                              index_ops,
+                              quantize_ops})
       for (const OpRow& row : family()) all.emplace(row.name, &row);
     return all;
   }();

@@ -30,5 +30,6 @@ std::span<const OpRow> norm_ops();
 std::span<const OpRow> softmax_ops();
 std::span<const OpRow> attention_ops();
 std::span<const OpRow> index_ops();
+std::span<const OpRow> quantize_ops();
 
 }  // namespace ridge::aten

@@ -22,9 +22,11 @@ constexpr int64_t kMaxNodes = 200000;  // loops are unrolled, functions written 
 constexpr int kMaxScopes = 64;
 constexpr int64_t kConstantElements = 16;  // what is larger is a buffer of the state
 constexpr int64_t kSplatElements = int64_t{1} << 20;
-// Bounds of what is computed while a model is imported: of one node, and of all.
+// Bounds of what is computed while a model is imported: of one node, of all small ones, which
+// compute shapes and indices, and of all others, such as weights that are dequantized.
 constexpr double kFoldedWork = 1 << 26;
 constexpr double kAllFoldedWork = 1 << 29;
+constexpr double kSmallFoldedWork = 1 << 14;
 constexpr double kFoldedNode = 1 << 13;  // the work of computing anything at all
 // Bytes that an import may make beside four times those that it reads.
 constexpr size_t kMadeBytes = size_t{1} << 30;
@@ -380,7 +382,10 @@ std::optional<std::vector<DatumPtr>> ImportContext::fold(const OpRow& row,
     if (!input->known) return std::nullopt;
     bytes += static_cast<double>(input->known->bytes().size());
   }
-  if (bytes > kFoldedWork || folded_work_ > kAllFoldedWork) return std::nullopt;
+  const auto is_spent = [&](double work) {
+    return (work > kSmallFoldedWork ? folded_work_ : small_folded_work_) > kAllFoldedWork;
+  };
+  if (bytes > kFoldedWork || is_spent(bytes)) return std::nullopt;
   Graph scratch(site_of(node));
   NodeContext context(*this, node, inputs, scope, scratch);
   row.build(context);
@@ -392,8 +397,9 @@ std::optional<std::vector<DatumPtr>> ImportContext::fold(const OpRow& row,
     if (is_computed(results[i])) scratch.add_output(fmt::format("{}", i), results[i]->value);
   if (scratch.outputs().empty()) return results;
   const Cost cost = cost_of(scratch);
-  if (cost.flops > kFoldedWork || cost.bytes > kFoldedWork) return std::nullopt;
-  folded_work_ += cost.flops + cost.bytes + kFoldedNode;
+  const double work = cost.flops + cost.bytes;
+  if (cost.flops > kFoldedWork || cost.bytes > kFoldedWork || is_spent(work)) return std::nullopt;
+  (work > kSmallFoldedWork ? folded_work_ : small_folded_work_) += work + kFoldedNode;
   NamedTensors values = evaluate(scratch, *folding_, context.folded_inputs());
   for (size_t i = 0; i < results.size(); ++i)
     if (is_computed(results[i])) {

@@ -41,6 +41,13 @@ struct Dequantized {
   int64_t axis = 0;  ///< Scales and zero points are of it, where there are several.
 };
 
+/// The input of a Relu or a Clip: the result is its elements, or `low` where they are less, and
+/// then `high` where they are larger.
+struct Limited {
+  DatumPtr of;
+  std::optional<double> low = {}, high = {};
+};
+
 /// A value of the model: known while it is imported, or a value of the graph, which may stand there
 /// in two orders of its axes.
 struct Datum {
@@ -53,6 +60,7 @@ struct Datum {
   std::shared_ptr<const LateConvolution>
       convolution;                                 ///< It makes the image, where it is not null.
   std::shared_ptr<const Dequantized> dequantized;  ///< It was made of that, where it is not null.
+  std::shared_ptr<const Limited> limited;          ///< It was made of that, where it is not null.
   std::map<std::string, Value> moved;              ///< Known elements, moved and scaled, by how.
   bool is_initializer = false;                     ///< `known` is a tensor of the model.
   bool is_global = false;                          ///< One of the model's graph: its name is alone.
@@ -147,7 +155,8 @@ class ImportContext {
   Graph& graph_;
   ConvNorms norms_;
   std::unique_ptr<Backend> folding_;  ///< It computes what is known.
-  double folded_work_ = 0;            ///< Operations and bytes so far.
+  double folded_work_ = 0;            ///< Operations and bytes so far, of nodes that are not small.
+  double small_folded_work_ = 0;      ///< The same of small ones.
   size_t read_bytes_ = 0;             ///< Bytes of the model's tensors.
   size_t made_bytes_ = 0;             ///< Bytes of constants that lie in no file.
   int64_t imported_nodes_ = 0;        ///< One with many inputs and outputs counts as several.

@@ -6,25 +6,11 @@ namespace ridge::onnx {
 
 std::vector<OpRow> all_ops() {
   std::vector<OpRow> rows;
-  for (const auto& family : {arithmetic_ops(),
-                             function_ops(),
-                             activation_ops(),
-                             logic_ops(),
-                             shape_ops(),
-                             constant_ops(),
-                             index_ops(),
-                             reduce_ops(),
-                             product_ops(),
-                             conv_ops(),
-                             quantize_ops(),
-                             pool_ops(),
-                             norm_ops(),
-                             resize_ops(),
-                             sampling_ops(),
-                             attention_ops(),
-                             loss_ops(),
-                             recurrent_ops(),
-                             control_ops()})
+  for (const auto& family :
+       {arithmetic_ops(), function_ops(),  activation_ops(), logic_ops(),     shape_ops(),
+        constant_ops(),   index_ops(),     reduce_ops(),     product_ops(),   conv_ops(),
+        quantize_ops(),   qlinear_ops(),   pool_ops(),       norm_ops(),      resize_ops(),
+        sampling_ops(),   attention_ops(), loss_ops(),       recurrent_ops(), control_ops()})
     rows.insert(rows.end(), family.begin(), family.end());
   return rows;
 }

@@ -43,6 +43,7 @@ std::span<const OpRow> reduce_ops();
 std::span<const OpRow> product_ops();
 std::span<const OpRow> conv_ops();
 std::span<const OpRow> quantize_ops();
+std::span<const OpRow> qlinear_ops();
 std::span<const OpRow> pool_ops();
 std::span<const OpRow> norm_ops();
 std::span<const OpRow> resize_ops();

@@ -32,17 +32,18 @@ double gain_of_share(double share, std::optional<double> ceiling) {
   return 1 / std::max(kLeastRest, 1 - std::min(1.0, share) * share_below(ceiling));
 }
 
-SavedShares saved_shares(std::span<const Ledger> ledgers, std::string_view machine) {
-  SavedShares shares;
+GainHistory gain_history(std::span<const Ledger> ledgers, std::string_view machine) {
+  GainHistory history;
   for (const Ledger& ledger : ledgers) {
     if (ledger.run.machine != machine) continue;
     for (const TrialRecord& trial : ledger.trials) {
       const bool is_blind = trial.ceiling && *trial.ceiling < kLeastCeiling;
-      if (!is_of_technique(trial) || !trial.measured || is_blind) continue;
-      shares[trial.technique].push_back(saved_share(trial.measured->mid, trial.ceiling));
+      const std::optional<double> gain = trial.gain();
+      if (is_of_technique(trial) && gain && !is_blind)
+        history[trial.change].push_back({*gain, trial.ceiling});
     }
   }
-  return shares;
+  return history;
 }
 
 std::vector<Ledger> ledgers_beneath(const fs::path& folder) {

@@ -56,18 +56,18 @@ PredictionScore prediction_score(std::span<const Ledger> ledgers) {
   for (const Ledger& ledger : ledgers)
     for (size_t i = 0; i < ledger.trials.size(); ++i) {
       const TrialRecord& trial = ledger.trials[i];
-      if (!is_of_technique(trial) || !trial.predicted || !trial.measured) continue;
+      const std::optional<double> measured = trial.gain();
+      if (!is_of_technique(trial) || !trial.predicted || !measured) continue;
       if (is_made_again(ledger.trials, i)) continue;
       const SpeedRange& predicted = *trial.predicted;
-      const double gain = trial.measured->mid;
-      const bool is_inside = gain >= predicted.low && gain <= predicted.high;
+      const bool is_inside = *measured >= predicted.low && *measured <= predicted.high;
       all.add(predicted, is_inside);
       techniques[trial.technique].add(predicted, is_inside);
       if (!is_inside)
         score.outside.push_back({.target = ledger.run.target,
                                  .technique = trial.technique + ": " + trial.change,
                                  .predicted = predicted,
-                                 .measured = gain});
+                                 .measured = *measured});
     }
   score.all = all.result();
   for (const auto& [technique, tally] : techniques) score.techniques[technique] = tally.result();

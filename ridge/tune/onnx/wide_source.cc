@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/conv_i8.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
@@ -79,7 +80,8 @@ class Widening {
     if (node.is<Input>()) return {input_of(node.op_as<Input>())};
     std::vector<Value> inputs;
     for (const Value& input : node.inputs) inputs.push_back(mapped(input));
-    if (node.is<MatMulI8>()) return {product_of_bytes(node, std::move(inputs))};
+    if (node.is<MatMulI8>() || node.is<Conv2dI8>())
+      return {product_of_bytes(node, std::move(inputs))};
     const bool is_rounded = operands_ && node.op->traits().op_class == OpClass::kContraction &&
                             !node.is<Attention>() && inputs[0].dtype() == DType::kF64;
     if (is_rounded)

@@ -65,6 +65,7 @@ struct OperatorCeiling {
 
 constexpr OperatorCeiling kOperatorCeilings[] = {
     {"model.compile", rest_of_compiler},
+    {"model.quantize", rest_of_compiler},
     {"model.autocast", rest_of_short_formats},
     {"model.channels_last", rest_of_layout},
     {"optimizer.fused", rest_of_update},

@@ -1,5 +1,5 @@
 // The gain that is predicted of a change to a program in PyTorch before it was tried there: by what
-// the technique saved elsewhere of the time that it is about.
+// the same change gained elsewhere.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,11 @@ struct Forecast {
   bool has_history = false;  ///< False: the range is an estimate, and twice as wide.
 };
 
-/// `ceiling` is the most that the change could gain here; nothing where that is not known.
+/// `change`: its text, by which the history has it. `ceiling` is the most that it could gain here;
+/// nothing where that is not known.
 Forecast forecast(std::string_view technique,
+                  std::string_view change,
                   std::optional<double> ceiling,
-                  const SavedShares& history);
+                  const GainHistory& history);
 
 }  // namespace ridge

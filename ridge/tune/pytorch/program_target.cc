@@ -130,13 +130,14 @@ class ProgramTarget final : public Target {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
       const std::optional<double> ceiling = ceiling_of(proposal, parts);
-      const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
+      const std::string text = is_refused ? "" : change_text(best, with_proposal(best, proposal));
+      const Forecast gain = forecast(proposal.technique, text, ceiling, request_.history);
       const bool is_foreseen = is_timed_without_leave(proposal);
       const auto timed = foreseen_.find(id);
       changes.push_back(
           {.technique = proposal.technique,
            .key = trial_key(proposal, id, best),
-           .text = is_refused ? "" : change_text(best, with_proposal(best, proposal)),
+           .text = text,
            .hypothesis = is_refused || gain.has_history
                              ? proposal.hypothesis
                              : proposal.hypothesis + std::string(kNoHistory),

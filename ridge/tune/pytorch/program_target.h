@@ -21,7 +21,7 @@ struct ForeignOptimizeRequest {
   /// Trust in the recipes that are opened: those of the loop are its own, those of a ledger are
   /// not.
   RecipeTrust trust = RecipeTrust::kAnyVariable;
-  SavedShares history{};  ///< Earlier runs on this machine measured these.
+  GainHistory history{};  ///< Earlier runs on this machine measured these.
   /// Names of trial_order() that are tried alone; empty: all.
   std::vector<std::string> only{};
   /// Seconds for which both train after the proof (confirm.h); nothing: they do not.

@@ -64,37 +64,54 @@ GuardOutcome ForeignReference::judge_coarse(const ForeignRecipe& recipe,
   record_controls({}, *baseline_, semantic_class);
   std::vector<attach::RunRecord> records = record_(runs);
   GuardOutcome answer = judge_runs(*baseline_, records, semantic_class);
-  if (answer.passed)
-    coarse_ = {.recipe = recipe,
-               .semantic_class = semantic_class,
-               .runs = {.seeds = std::move(records), .again = {}},
-               .has_again = false};
+  if (!answer.passed) return answer;
+  take_bits(recipe, records.front());
+  coarse_ = {.recipe = recipe,
+             .semantic_class = semantic_class,
+             .runs = {.seeds = std::move(records), .again = {}}};
   return answer;
 }
 
-GuardOutcome ForeignReference::judge_fine(const ForeignRecipe& recipe,
-                                          SemanticClass semantic_class) {
-  Runs runs = {{recipe, 0, 0}};
-  const bool needs_again = coarse_ && !coarse_->has_again;
-  if (needs_again) runs.push_back({coarse_->recipe, 0, 0});
-  std::vector<attach::RunRecord> records = record_(runs);
-  if (needs_again) {
-    coarse_->runs.again = std::move(records.back());
-    coarse_->has_again = true;
-    records.pop_back();
-  }
+void ForeignReference::take_bits(const ForeignRecipe& recipe, const attach::RunRecord& first) {
+  bits_ = {.recipe = recipe, .runs = {.seeds = {first}, .again = {}}};
+}
+
+GuardOutcome ForeignReference::judge_order(const ForeignRecipe& recipe) {
+  constexpr SemanticClass kClass = SemanticClass::kReassociation;
+  record_baseline(seeds_for(kClass));
+  std::vector<attach::RunRecord> records = record_({{recipe, 0, 0}});
   ForeignBaseline& reference = coarse_ ? coarse_->runs : *baseline_;
-  // Bits that cannot be compared are judged as another order of sums.
-  const SemanticClass judged = reference.is_repeatable()
-                                   ? semantic_class
-                                   : std::max(semantic_class, SemanticClass::kReassociation);
-  record_controls(coarse_ ? coarse_->recipe : ForeignRecipe{}, reference, judged);
-  GuardOutcome answer = judge_runs(reference, records, semantic_class);
-  if (answer.passed || !answer.can_tell || !needs_controls(judged) || reference.seeds.size() < 2)
-    return answer;
-  // One run may differ by chance.
-  records.push_back(std::move(record_({{recipe, 1, 0}}).front()));
-  return judge_runs(reference, records, semantic_class);
+  record_controls(coarse_ ? coarse_->recipe : ForeignRecipe{}, reference, kClass);
+  GuardOutcome answer = judge_runs(reference, records, kClass);
+  if (!answer.passed && answer.can_tell && needs_controls(kClass) && reference.seeds.size() > 1) {
+    // One run may differ by chance.
+    records.push_back(std::move(record_({{recipe, 1, 0}}).front()));
+    answer = judge_runs(reference, records, kClass);
+  }
+  if (answer.passed) take_bits(recipe, records.front());
+  return answer;
+}
+
+// Bits that cannot be compared are judged as another order of sums.
+GuardOutcome ForeignReference::judge_bits(const ForeignRecipe& recipe) {
+  Runs runs;
+  if (bits_ && !bits_->has_again) runs.push_back({bits_->recipe, 0, 0});
+  const ForeignBaseline& reference = bits_ ? bits_->runs : *baseline_;
+  if (runs.empty() && !reference.is_repeatable()) return judge_order_for_bits(recipe);
+  runs.push_back({recipe, 0, 0});
+  std::vector<attach::RunRecord> records = record_(runs);
+  if (runs.size() > 1) {
+    bits_->runs.again = std::move(records.front());
+    bits_->has_again = true;
+    if (!reference.is_repeatable()) return judge_order_for_bits(recipe);
+  }
+  return judge_runs(reference, {std::move(records.back())}, SemanticClass::kBitIdentical);
+}
+
+GuardOutcome ForeignReference::judge_order_for_bits(const ForeignRecipe& recipe) {
+  GuardOutcome answer = judge_order(recipe);
+  answer.text += "; bits could not be compared, for the program's own differ from run to run";
+  return answer;
 }
 
 int64_t ForeignReference::runs_for(SemanticClass semantic_class) const {
@@ -103,7 +120,7 @@ int64_t ForeignReference::runs_for(SemanticClass semantic_class) const {
   const auto had = baseline_ ? static_cast<int64_t>(baseline_->seeds.size()) : -1;
   int64_t runs = std::max<int64_t>(0, seeds - had);  // the first one twice
   runs += is_fine ? 1 : seeds;
-  if (is_fine && coarse_ && !coarse_->has_again) ++runs;
+  if (semantic_class == SemanticClass::kBitIdentical && bits_ && !bits_->has_again) ++runs;
   if (!needs_controls(semantic_class)) return runs;
   const ForeignBaseline* of = is_fine && coarse_ ? &coarse_->runs
                               : baseline_        ? &*baseline_
@@ -116,22 +133,25 @@ int64_t ForeignReference::runs_for(SemanticClass semantic_class) const {
 
 GuardOutcome ForeignReference::judge(const ForeignRecipe& recipe, SemanticClass semantic_class) {
   record_baseline(seeds_for(semantic_class));
-  // If bits cannot be compared, losses are, in the noise of the seeds.
-  if (!baseline_->is_repeatable()) record_baseline(seeds_for(SemanticClass::kReassociation));
-  return semantic_class >= SemanticClass::kPrecision ? judge_coarse(recipe, semantic_class)
-                                                     : judge_fine(recipe, semantic_class);
+  if (semantic_class >= SemanticClass::kPrecision) return judge_coarse(recipe, semantic_class);
+  return semantic_class == SemanticClass::kReassociation ? judge_order(recipe) : judge_bits(recipe);
 }
 
 GuardOutcome ForeignReference::judge_rest(const ForeignRecipe& rest, SemanticClass semantic_class) {
-  std::optional<Coarse> kept = std::exchange(coarse_, std::nullopt);
+  std::optional<Coarse> coarse = std::exchange(coarse_, std::nullopt);
+  std::optional<Bits> bits = std::exchange(bits_, std::nullopt);
+  const auto take_back = [&] {
+    coarse_ = std::move(coarse);
+    bits_ = std::move(bits);
+  };
   GuardOutcome answer;
   try {
     answer = judge(rest, semantic_class);
   } catch (...) {
-    coarse_ = std::move(kept);
+    take_back();
     throw;
   }
-  if (!answer.passed) coarse_ = std::move(kept);
+  if (!answer.passed) take_back();
   return answer;
 }
 

@@ -31,9 +31,10 @@ class ForeignReference {
       : record_(std::move(record)), only_calls_(only_calls), other_threads_(other_threads) {}
 
   /// Judges `recipe`: what was kept and a change of the class. Classes 2 and 3 are held against the
-  /// program as it is, by pairs of runs, so that what several of them lose adds up. Classes 0 and 1
-  /// are held against the last of those that passed, beside which nothing so fine could be seen.
-  /// A recipe that passes is taken for kept.
+  /// program as it is, by pairs of runs, so that what several of them lose adds up. Class 1 is held
+  /// against the last of those that passed, beside which nothing so fine could be seen, and class 0
+  /// against the last of any class that may have changed bits. A recipe that passes is taken for
+  /// kept.
   GuardOutcome judge(const ForeignRecipe& recipe, SemanticClass semantic_class);
 
   /// Judges what is left of a recipe when a kept change is taken out, against the program as it is.
@@ -44,9 +45,16 @@ class ForeignReference {
   int64_t runs_for(SemanticClass semantic_class) const;
 
  private:
+  /// A recipe of class 2 or 3 that passed.
   struct Coarse {
     ForeignRecipe recipe;
     SemanticClass semantic_class;
+    ForeignBaseline runs;
+  };
+  /// The last recipe above class 0 that passed: its first run, and that run again once class 0
+  /// needs it.
+  struct Bits {
+    ForeignRecipe recipe;
     ForeignBaseline runs;
     bool has_again = false;
   };
@@ -59,13 +67,17 @@ class ForeignReference {
                        ForeignBaseline& of,
                        SemanticClass semantic_class);
   GuardOutcome judge_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
-  GuardOutcome judge_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  GuardOutcome judge_order(const ForeignRecipe& recipe);
+  GuardOutcome judge_bits(const ForeignRecipe& recipe);
+  GuardOutcome judge_order_for_bits(const ForeignRecipe& recipe);
+  void take_bits(const ForeignRecipe& recipe, const attach::RunRecord& first);
 
   Recorder record_;
   bool only_calls_;
   int64_t other_threads_;
   std::optional<ForeignBaseline> baseline_;
   std::optional<Coarse> coarse_;
+  std::optional<Bits> bits_;
 };
 
 }  // namespace ridge

@@ -34,6 +34,7 @@ class NormGradient {
  public:
   explicit NormGradient(const Node& node)
       : plan_(node.inputs[2].type(),
+              node.inputs[2].dtype(),
               node.op_as<Conv2dNormGrad>().eps,
               norm_activation(node.op_as<Conv2dNormGrad>().activation,
                               Conv2dNormGrad::kTraits.name)) {}

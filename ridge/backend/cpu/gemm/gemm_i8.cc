@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kStrip = kI8Panels * kI8Lanes;  // columns of a block
 constexpr int64_t kGroup = 256;                   // most columns whose sums wait for their results
-constexpr int64_t kNearBytes = 256 * 1024;        // of op(A) that a task packs at a time
 constexpr int64_t kPanelsOfPacking = 4;
 constexpr int64_t kTasksOfThread = 4;
 constexpr int64_t kWorkOfTask = int64_t{1} << 20;  // products
@@ -107,14 +106,14 @@ class I8Product {
         results_(results),
         finish_(finish),
         kernels_(i8_kernels(problem.form)),
-        has_column_zeros_(operands.b_zero.data != nullptr || !problem.b_is_signed) {}
+        has_column_zeros_(finds_column_zeros()) {}
 
   void run(void* workspace) const;
 
  private:
   // A task has it on its stack.
   struct Memory {
-    alignas(64) uint8_t rows[kNearBytes];
+    alignas(64) uint8_t rows[kI8NearBytes];
     alignas(64) int8_t strip[kStrip * kI8Chain];
     alignas(64) int32_t sums[kI8Rows * kGroup];
     alignas(64) int32_t column_sums[kGroup];
@@ -134,9 +133,16 @@ class I8Product {
   PackedColumns pack_strip(
       const Task& task, int64_t column, int64_t group, Range depth, Memory& memory) const;
   void give_results(const Task& task, Range columns, Memory& memory) const;
+  // Weights mostly have zero points that are 0, and then sums of rows are not needed.
+  bool finds_column_zeros() const {
+    const int64_t count = operands_.b_zero.each ? shape_.n : 1;
+    for (int64_t j = 0; j < count; ++j)
+      if (column_zero(j) != 0) return true;
+    return false;
+  }
   // Steps of depth of which a task packs its rows at a time.
   static int64_t chunk_of(const Task& task) {
-    return kNearBytes / round_up(task.rows.size(), kI8Lanes) / kI8Chain * kI8Chain;
+    return kI8NearBytes / round_up(task.rows.size(), kI8Lanes) / kI8Chain * kI8Chain;
   }
   // Columns whose sums wait for their results: more where rows are packed again for each group.
   int64_t group_of(const Task& task) const { return chunk_of(task) >= shape_.k ? kStrip : kGroup; }
@@ -176,7 +182,10 @@ void I8Product::pack_rows(const Task& task, Range depth, Memory& memory) const {
     lanes.to = memory.rows + i * kI8Steps;
     lanes.to_tile = rows * kI8Steps;
     lanes.sums = has_column_zeros_ ? memory.row_sums + i : nullptr;
-    avx2::pack_i8_rows(lanes);
+    if (operands_.windows != nullptr)
+      avx2::pack_i8_windows(*operands_.windows, task.rows.begin + i, depth.begin, lanes);
+    else
+      avx2::pack_i8_rows(lanes);
   }
 }
 
@@ -256,7 +265,9 @@ void I8Product::give_results(const Task& task, Range columns, Memory& memory) co
   alignas(64) std::array<float, kGroup> scales;
   for (int64_t j = 0; j < columns.size(); ++j) {
     const auto at = static_cast<size_t>(j);
-    column_terms[at] = has_row_zeros ? 0 : wrapped(int64_t{row_zeros[0]} * column_sums[j]);
+    const int64_t added = results_.sum_bias == nullptr ? 0 : results_.sum_bias[columns.begin + j];
+    column_terms[at] =
+        wrapped((has_row_zeros ? 0 : int64_t{row_zeros[0]} * column_sums[j]) - added);
     if (has_column_zeros_) column_zeros[at] = column_zero(columns.begin + j);
     if (results_.dtype != DType::kI32)
       scales[at] = results_.column_scale[results_.has_scale_each_column ? columns.begin + j : 0];
@@ -277,6 +288,8 @@ void I8Product::give_results(const Task& task, Range columns, Memory& memory) co
       .column_scales = scales.data(),
       .bias = results_.bias == nullptr ? nullptr : results_.bias + columns.begin,
       .zero = results_.zero,
+      .low = results_.least(),
+      .high = results_.most(),
       .to = static_cast<char*>(results_.c) + first * static_cast<int64_t>(size_of(results_.dtype)),
       .to_row = shape_.ldc};
   const GemmI8ResultKernels& kernels =
@@ -396,6 +409,9 @@ void gemm_i8(const I8Problem& problem,
   const DType dtype = results.dtype;
   check_gemm_shape(problem.shape);
   check_internal(problem.batch.count >= 0, "[gemm_i8] batch of {} items", problem.batch.count);
+  check_internal(
+      operands.windows == nullptr || (problem.batch.count == 1 && !problem.shape.transpose_a),
+      "[gemm_i8] windows of a batch or transposed");
   check_internal(has_i8_form(problem.form), "[gemm_i8] there is no {} here", name_of(problem.form));
   check_internal(
       dtype == DType::kI32 || dtype == DType::kF32 || dtype == DType::kI8 || dtype == DType::kU8,

@@ -3,23 +3,25 @@
 // The arithmetic, which is all that decides the bits of a result. With rows i, columns j, depth p:
 //
 //   sum[i,j] = the sum over p of (a[i,p] - a_zero[i]) * (b[p,j] - b_zero[j]), modulo 2^32 as an i32
-//   x[i,j]   = ((f32(sum[i,j]) * column_scale[j]) * row_scale[i]) + bias[j]
-//   i32      : sum[i,j]
+//   s[i,j]   = sum[i,j] + sum_bias[j], modulo 2^32 as an i32
+//   x[i,j]   = ((f32(s[i,j]) * column_scale[j]) * row_scale[i]) + bias[j]
+//   i32      : s[i,j]
 //   f32      : x[i,j]
-//   i8, u8   : the integer nearest to x[i,j] (of two, the even one), plus `zero`, or the limit of
-//   the
-//              type that is nearer where it is beyond; 0 for NaN
+//   i8, u8   : the integer nearest to x[i,j] (of two, the even one), plus `zero`, or the nearer one
+//              of the limits where it is beyond them; 0 for NaN
 //
 // Each operation of f32 is rounded to nearest even; scales and bias that are not there take no
 // part. So results have the same bits for any instruction set and number of threads, and for any
 // other rows and columns that are computed too.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_i8_windows.h"
 #include "ridge/base/dtype.h"
 
 namespace ridge::cpu {
@@ -65,6 +67,8 @@ struct I8Operands {
   const void* a = nullptr;
   const void* b = nullptr;  ///< 64-byte aligned where it is packed.
   I8Zeros a_zero, b_zero;
+  /// Not null: op(A) is those windows, `a` is not read, and there is one item.
+  const GemmI8Windows* windows = nullptr;
 };
 
 /// The results, row-major with shape.ldc. All items of a batch have the same scales and zero
@@ -75,8 +79,13 @@ struct I8Results {
   const float* row_scale = nullptr;     ///< (m), or null.
   const float* column_scale = nullptr;  ///< (n) or a single one; null for i32.
   bool has_scale_each_column = false;
-  const float* bias = nullptr;  ///< (n), or null.
-  int32_t zero = 0;             ///< The zero point of i8 and u8.
+  const float* bias = nullptr;        ///< (n), or null.
+  const int32_t* sum_bias = nullptr;  ///< (n), or null.
+  int32_t zero = 0;                   ///< The zero point of i8 and u8.
+  int32_t low = -128, high = 255;     ///< Limits of i8 and u8, beside those of the type.
+
+  int32_t least() const { return std::max(low, dtype == DType::kI8 ? -128 : 0); }
+  int32_t most() const { return std::min(high, dtype == DType::kI8 ? 127 : 255); }
 };
 
 /// Bytes of op(B) packed: panels of 16 columns, of tiles of 64 steps of depth (gemm_i8_kernels.h),

@@ -25,6 +25,24 @@ int64_t tile_count(const BatchNormData& d) {
   return (d.channels + kNormColumns - 1) / kNormColumns;
 }
 
+// One of the numbers that there is for each channel.
+template <typename T>
+Computed<T> of_channel(const BatchNormData& d, const void* from, int64_t c) {
+  if constexpr (kIsHalf<T>)
+    if (d.wide_channels) return static_cast<const float*>(from)[c];
+  return wide(static_cast<const T*>(from)[c]);
+}
+
+template <typename T>
+void set_channel(const BatchNormData& d, void* to, int64_t c, Computed<T> value) {
+  if constexpr (kIsHalf<T>)
+    if (d.wide_channels) {
+      static_cast<float*>(to)[c] = value;
+      return;
+    }
+  static_cast<T*>(to)[c] = rounded<T>(value);
+}
+
 // Some columns of some rows in the type of the sums: where they lie, or widened.
 template <typename T>
 class WideRows {
@@ -161,12 +179,12 @@ void combine_forward(const BatchNormData& d, int64_t begin, int64_t end) {
     for (int64_t c = tile.begin; c < tile.end; ++c) {
       const double center = mean[c - tile.begin];
       const double variance = square[c - tile.begin] / static_cast<double>(d.rows);
-      static_cast<T*>(d.mean)[c] = rounded<T>(static_cast<A>(center));
-      static_cast<T*>(d.variance)[c] = rounded<T>(static_cast<A>(variance));
-      const auto gamma = static_cast<double>(wide(static_cast<const T*>(d.gamma)[c]));
+      set_channel<T>(d, d.mean, c, static_cast<A>(center));
+      set_channel<T>(d, d.variance, c, static_cast<A>(variance));
+      const auto gamma = static_cast<double>(of_channel<T>(d, d.gamma, c));
       const A high = static_cast<A>(center);
       const double scale = gamma / sqrt_of(variance + d.eps);
-      const auto beta = static_cast<double>(wide(static_cast<const T*>(d.beta)[c]));
+      const auto beta = static_cast<double>(of_channel<T>(d, d.beta, c));
       table[c] = high;
       table[d.channels + c] = static_cast<A>(scale);
       // The rounding error of the mean goes into the shift.
@@ -227,7 +245,7 @@ template <typename T>
 void prepare_backward(const BatchNormData& d, int64_t begin, int64_t end) {
   using A = Computed<T>;
   A* table = static_cast<A*>(d.table);
-  const auto at = [](const void* p, int64_t c) { return wide(static_cast<const T*>(p)[c]); };
+  const auto at = [&](const void* p, int64_t c) { return of_channel<T>(d, p, c); };
   for (int64_t c = begin; c < end; ++c) {
     const double variance = static_cast<double>(at(d.variance, c));
     table[c] = at(d.mean, c);
@@ -319,10 +337,10 @@ void combine_backward(const BatchNormData& d, int64_t begin, int64_t end) {
       }
     for (int64_t c = tile.begin; c < tile.end; ++c) {
       const double sum = sums[c - tile.begin], product = products[c - tile.begin];
-      const double variance = static_cast<double>(wide(static_cast<const T*>(d.variance)[c]));
+      const auto variance = static_cast<double>(of_channel<T>(d, d.variance, c));
       const double deviation = 1.0 / sqrt_of(variance + d.eps);
-      static_cast<T*>(d.dgamma)[c] = rounded<T>(static_cast<A>(product * deviation));
-      static_cast<T*>(d.dbeta)[c] = rounded<T>(static_cast<A>(sum));
+      set_channel<T>(d, d.dgamma, c, static_cast<A>(product * deviation));
+      set_channel<T>(d, d.dbeta, c, static_cast<A>(sum));
       table[3 * d.channels + c] = static_cast<A>(deviation * deviation * product / rows);
       table[4 * d.channels + c] = static_cast<A>(sum / rows);
     }

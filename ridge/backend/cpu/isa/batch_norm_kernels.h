@@ -21,6 +21,7 @@ struct BatchNormData {
   int64_t channels;
   int64_t chunk;  // rows whose sums are taken together
   double eps;
+  bool wide_channels;   // gamma, beta, statistics and their gradients are f32, whatever T is
   double* chunk_first;  // (chunks, channels): means, or sums of dz
   double*
       chunk_second;  // the same: squared deviations, or sums of dz times the deviation from mean

@@ -25,6 +25,8 @@ std::optional<Lane> lane_of(DType dtype) {
     case DType::kI64:
       return Lane::kI64;
     case DType::kI32:
+    case DType::kI8:
+    case DType::kU8:
       return Lane::kI32;
     case DType::kBool:
       return Lane::kMask;
@@ -32,6 +34,8 @@ std::optional<Lane> lane_of(DType dtype) {
       return std::nullopt;
   }
 }
+
+bool is_byte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
 
 bool is_float_lane(Lane lane) { return lane == Lane::kF32 || lane == Lane::kF64; }
 
@@ -89,7 +93,14 @@ int rounded_bf16(Recorder& recorder, int x) {
   return (chosen & 0xffff0000u).node;
 }
 
+// An i32 modulo 256, as a byte.
+int wrapped(Recorder& recorder, DType dtype, int x) {
+  const Whole bits{&recorder, x};
+  return (dtype == DType::kU8 ? bits & 0xffu : shift_signed_right(bits << 24, 24)).node;
+}
+
 int rounded(Recorder& recorder, DType dtype, int x) {
+  if (is_byte(dtype)) return wrapped(recorder, dtype, x);
   if (dtype == DType::kF16) return recorder.unary(Prim::kRoundF16, Lane::kF32, x);
   return dtype == DType::kBF16 ? rounded_bf16(recorder, x) : x;
 }
@@ -126,18 +137,37 @@ int saturated(Recorder& recorder, Lane to, Lane from, int x) {
   return whole.select(is_above, recorder.constant(to, smallest - 1), low);
 }
 
+// A float as a byte: towards zero, saturating, NaN to 0.
+int saturated_byte(Recorder& recorder, DType to, Lane from, int x) {
+  const Ops ops(recorder, from);
+  const bool is_signed = to == DType::kI8;
+  if (is_signed) x = ops.select(ops.compare(Compare::kEq, x, x), x, ops.number(0));
+  // The machine's maximum of a NaN and a number is the number.
+  const int low = ops.binary(Prim::kMax, x, ops.number(is_signed ? -128 : 0));
+  const int inside = ops.binary(Prim::kMin, low, ops.number(is_signed ? 127 : 255));
+  return recorder.convert(Lane::kI32, from, inside);
+}
+
 int cast_node(Recorder& recorder, DType from, DType to, int x) {
+  if (from == to) return x;
   const Lane source = *lane_of(from), target = *lane_of(to);
   const Ops ops(recorder, source);
   if (target == Lane::kMask)
     return source == Lane::kMask ? x : ops.compare(Compare::kNe, x, ops.number(0));
   if (source == Lane::kMask)
     return recorder.select(target, x, recorder.number(target, 1), recorder.number(target, 0));
+  if (is_byte(to)) {
+    if (is_float_lane(source)) return saturated_byte(recorder, to, source, x);
+    return wrapped(
+        recorder, to, source == Lane::kI64 ? recorder.convert(Lane::kI32, source, x) : x);
+  }
   if (target == Lane::kF32 && to != DType::kF32) {
+    // A byte is a number of each 16-bit type.
+    if (is_byte(from)) return recorder.convert(target, source, x);
     if (source == Lane::kI64) return kNone;
     if (source == Lane::kI32) x = recorder.convert(Lane::kF64, Lane::kI32, x);
     if (source != Lane::kF32) x = rounded_odd(recorder, x);
-    return from == to ? x : rounded(recorder, to, x);
+    return rounded(recorder, to, x);
   }
   if (source == target) return x;
   if (is_float_lane(source) && !is_float_lane(target))
@@ -206,7 +236,7 @@ class Lowering {
     else if (const auto binary = binary_op(op))
       node =
           node_by<BinaryForms>(static_cast<int>(*binary), recorder_, lane, operand(0), operand(1));
-    if (node == kNone || is_exact(op)) return node;
+    if (node == kNone || (is_exact(op) && !is_byte(each.dtype))) return node;
     return rounded(recorder_, each.dtype, node);
   }
 
@@ -237,6 +267,11 @@ class Lowering {
       return whole.compare(Compare::kNe, whole.number(is_true ? 1 : 0), whole.number(0));
     }
     if (!constant.values.empty()) return recorder_.number(*lane, constant.values[0]);
+    if (is_byte(constant.dtype)) {
+      const auto byte = static_cast<uint8_t>(constant.ints[0]);
+      return recorder_.number(*lane,
+                              constant.dtype == DType::kI8 ? static_cast<int8_t>(byte) : byte);
+    }
     const auto bits = static_cast<uint64_t>(constant.ints[0]);
     return recorder_.constant(*lane, *lane == Lane::kI32 ? bits & 0xffffffffu : bits);
   }

@@ -56,6 +56,7 @@ class StreamCode : public VectorCode {
     const int size = static_cast<int>(ridge::size_of(dtype));
     const Address from = element(base, size, skipped);
     if (dtype == DType::kBool) return load_bool(d, base, from, tail);
+    if (size == 1) return load_byte(dtype, d, base, from, tail);
     if (size == 2) return load_half(dtype, d, base, from, tail);
     const Xmm y = vector(d, size);
     if (!tail)
@@ -82,6 +83,7 @@ class StreamCode : public VectorCode {
     const int size = static_cast<int>(ridge::size_of(dtype));
     const Address to = element(base, size, skipped);
     if (dtype == DType::kBool) return store_bool(s, base, to, how);
+    if (size == 1) return store_byte(s, base, to, how);
     if (size == 2) return store_half(dtype, s, base, to, how);
     const Xmm x = vector(s, size);
     if (how == How::kStreamed)
@@ -148,8 +150,8 @@ class StreamCode : public VectorCode {
         }
         return mov(word[to], cx);
       default:
-        is_avx512() ? kmovw(ecx, mask(s)) : vmovd(ecx, x);
-        and_(ecx, 1);
+        is_avx512() && dtype == DType::kBool ? kmovw(ecx, mask(s)) : vmovd(ecx, x);
+        if (dtype == DType::kBool) and_(ecx, 1);
         return mov(byte[to], cl);
     }
   }
@@ -166,6 +168,11 @@ class StreamCode : public VectorCode {
         vpbroadcastd(vector(d, 4), Xmm(d));
       }
       return;
+    }
+    if (ridge::size_of(dtype) == 1) {
+      dtype == DType::kI8 ? movsx(eax, byte[from]) : movzx(eax, byte[from]);
+      vmovd(Xmm(d), eax);
+      return vpbroadcastd(vector(d, 4), Xmm(d));
     }
     if (ridge::size_of(dtype) != 2)
       return broadcast(static_cast<int>(ridge::size_of(dtype)), d, ptr[from]);
@@ -228,6 +235,20 @@ class StreamCode : public VectorCode {
     vpcmpgtd(y, y, zero);
   }
 
+  void load_byte(DType dtype, int d, const Reg64& base, const Address& from, bool tail) {
+    const Xmm y = vector(d, 4), bytes(scratch(0));
+    const auto widen = [&](const Operand& x) {
+      dtype == DType::kI8 ? vpmovsxbd(y, x) : vpmovzxbd(y, x);
+    };
+    if (!tail) return widen(from);
+    if (is_avx512()) {
+      vmovdqu8(bytes | tail_mask() | T_z, from);
+      return widen(bytes);
+    }
+    copy_tail<1>(base, false);
+    widen(work(WorkArea::kTail));
+  }
+
   void store_half(DType dtype, int s, const Reg64& base, const Address& to, How how) {
     const Xmm half = half_vector(scratch(0)), wide = vector(scratch(0), 4);
     if (dtype == DType::kF16) {
@@ -265,15 +286,37 @@ class StreamCode : public VectorCode {
     if (is_avx512()) {
       vpmovm2b(bytes, mask(s));
       vpabsb(bytes, bytes);
-      if (how == How::kTail)
-        vmovdqu8(to | tail_mask(), bytes);
-      else if (lanes() == 8)
-        vmovq(to, bytes);
-      else
-        vmovups(to, bytes);
-      return;
+      return store_packed(bytes, to, how);
     }
     vpsrld(vector(scratch(0), 4), vector(s, 4), 31);
+    pack_bytes(base, to, how);
+  }
+
+  // The lowest byte of each element.
+  void store_byte(int s, const Reg64& base, const Address& to, How how) {
+    const Xmm bytes(scratch(0)), wide = vector(scratch(0), 4);
+    if (is_avx512()) {
+      vpmovdb(bytes, vector(s, 4));
+      return store_packed(bytes, to, how);
+    }
+    vpslld(wide, vector(s, 4), 24);
+    vpsrld(wide, wide, 24);
+    pack_bytes(base, to, how);
+  }
+
+  // Bytes side by side, of AVX-512.
+  void store_packed(const Xmm& bytes, const Address& to, How how) {
+    if (how == How::kTail)
+      vmovdqu8(to | tail_mask(), bytes);
+    else if (lanes() == 8)
+      vmovq(to, bytes);
+    else
+      vmovups(to, bytes);
+  }
+
+  // 32-bit elements of the first scratch register, below 2^8, as bytes to memory.
+  void pack_bytes(const Reg64& base, const Address& to, How how) {
+    const Xmm bytes(scratch(0));
     pack_words();
     vpackuswb(bytes, bytes, bytes);
     const Address at = how == How::kTail ? work(WorkArea::kTail) : to;

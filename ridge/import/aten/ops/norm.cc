@@ -32,19 +32,22 @@ Value per_channel(NodeContext& n, size_t i, const TensorType& type, double value
   return constant(n.graph(), type, value);
 }
 
-TensorType channel_type(Value x) { return {x.dtype(), {x.dim(-1)}}; }
+// Parameters and statistics of 16-bit images are f32.
+TensorType channel_type(Value x) {
+  return {size_of(x.dtype()) == 2 ? DType::kF32 : x.dtype(), {x.dim(-1)}};
+}
 
 // With running statistics: arguments x, weight, bias, mean, variance, then eps at `eps`.
 void with_statistics(NodeContext& n, double eps) {
   const Value x = channels_last(n, 0);
   const TensorType type = channel_type(x);
-  const Value y = batch_norm_inference(x,
+  const Value y = batch_norm_inference(cast(x, type.dtype),
                                        per_channel(n, 1, type, 1.0),
                                        per_channel(n, 2, type, 0.0),
                                        cast(n.value(3), type.dtype),
                                        cast(n.value(4), type.dtype),
                                        eps);
-  give_channels_last(n, 0, y);
+  give_channels_last(n, 0, cast(y, x.dtype()));
 }
 
 // batch_norm_no_training(input, weight, bias, running_mean, running_var, momentum, eps)
@@ -71,8 +74,8 @@ void batch_norm_functional(NodeContext& n) {
   const BatchNormResult norm =
       batch_norm(x, per_channel(n, 1, type, 1.0), per_channel(n, 2, type, 0.0), eps);
   give_channels_last(n, 0, norm.y);
-  if (n.wants(1)) n.give(1, norm.mean);
-  if (n.wants(2)) n.give(2, rsqrt(norm.variance + eps));
+  if (n.wants(1)) n.give(1, cast(norm.mean, n.result_type(1).dtype));
+  if (n.wants(2)) n.give(2, cast(rsqrt(norm.variance + eps), n.result_type(2).dtype));
   if (n.wants(3)) n.give(3, moved_on(n.value(3), norm.mean, momentum));
   if (!n.wants(4)) return;
   const auto count = static_cast<double>(x.type().elements() / x.dim(-1));
@@ -103,9 +106,11 @@ void batch_norm_backward(NodeContext& n) {
     std::vector<int64_t> rows;
     for (int64_t i = 0; i + 1 < x.rank(); ++i) rows.push_back(i);
     const Value inverse = rsqrt(cast(n.value(4), type.dtype) + eps);
-    dx = dy * (gamma * inverse);
-    dgamma = reduce_sum(dy * ((x - cast(n.value(3), type.dtype)) * inverse), rows);
-    dbeta = reduce_sum(dy, rows);
+    const Value slope = cast(dy, type.dtype),
+                normal = cast(x, type.dtype) - cast(n.value(3), type.dtype);
+    dx = cast(slope * (gamma * inverse), x.dtype());
+    dgamma = reduce_sum(slope * (normal * inverse), rows);
+    dbeta = reduce_sum(slope, rows);
   }
   if (n.wants(0)) give_channels_last(n, 0, dx);
   if (n.wants(1)) n.give(1, cast(dgamma, n.result_type(1).dtype));

@@ -1,6 +1,9 @@
 // Activations.
 #include "ridge/graph/ops/activation.h"
 
+#include <memory>
+#include <optional>
+
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -18,9 +21,17 @@ Value in_unit(Value x) { return minimum(maximum(x, zero_of(x)), constant_like(x,
 // log(1 + exp(x)), for any x.
 Value softplus_of(Value x) { return maximum(x, zero_of(x)) + log(exp(neg(abs(x))) + 1.0); }
 
+// Result 0 remembers what it was made of, for a QuantizeLinear behind it.
+void remember_limits(NodeContext& n, std::optional<double> low, std::optional<double> high) {
+  if (n.outputs() == 0) return;
+  n.results()[0]->limited =
+      std::make_shared<const Limited>(Limited{.of = n.datum(0), .low = low, .high = high});
+}
+
 void relu(NodeContext& n) {
   each_element(
       n, [](Value x) { return is_float(x.dtype()) ? ridge::relu(x) : maximum(x, zero_of(x)); });
+  remember_limits(n, 0.0, std::nullopt);
 }
 
 void leaky_relu(NodeContext& n) {
@@ -134,6 +145,13 @@ void clip(NodeContext& n) {
     return y;
   };
   each_element(n, std::function<Value(Value)>(bounded));
+  if ((n.has(1) && n.known(1) == nullptr) || (n.has(2) && n.known(2) == nullptr)) return;
+  const auto bound = [&](size_t input, std::string_view attribute) -> std::optional<double> {
+    if (n.has(input)) return n.scalar(input, attribute);
+    if (n.has_attribute(attribute)) return n.number(attribute, 0.0);
+    return std::nullopt;
+  };
+  remember_limits(n, bound(1, "min"), bound(2, "max"));
 }
 
 constexpr OpRow kActivationOps[] = {

@@ -3,16 +3,17 @@
 #include "ridge/import/onnx/ops/quantize.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
-#include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/conv_i8.h"
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
-#include "ridge/graph/ops/windows.h"
 #include "ridge/import/builders/functions.h"
+#include "ridge/import/builders/quantized.h"
 #include "ridge/import/onnx/elements.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/window.h"
@@ -63,21 +64,6 @@ DType dtype_attribute(const NodeContext& n, std::string_view name, DType fallbac
   return *dtype;
 }
 
-// The whole number nearest to x, of two the even one, plus the zero point, which is in f32 and may
-// be null, as `to`, of 8 or 16 bits: saturating, 0 for NaN.
-Value rounded(Value x, Value zero, DType to) {
-  const bool is_signed = to == DType::kI8 || to == DType::kI16;
-  const double count = size_of(to) == 1 ? 256 : 65536, least = is_signed ? -count / 2 : 0;
-  x = cast(x, DType::kF32);
-  if (!zero) zero = constant_like(x, 0.0);
-  x = minimum(maximum(x, least - zero), (least + count - 1) - zero);
-  // Between these limits adding and taking 1.5 * 2^23 rounds in f32. The half beyond changes
-  // nothing then; it rounds where the model is computed in f64.
-  constexpr double kWhole = 12582912.0;
-  const Value whole = (x + kWhole) - kWhole + zero;
-  return cast(whole + (is_signed ? sign(whole) * 0.5 : constant_like(whole, 0.5)), to);
-}
-
 bool is_same(const DatumPtr& a, const DatumPtr& b) {
   if (a == b) return true;
   if (a == nullptr || b == nullptr || !a->known || !b->known) return false;
@@ -102,32 +88,100 @@ const DatumPtr* given_again(NodeContext& n, DType to) {
              : nullptr;
 }
 
+// The fields of a product of bytes; null for another node.
+const ProductI8* product_of(const Node& node) {
+  if (node.is<MatMulI8>()) return &node.op_as<MatMulI8>();
+  return node.is<Conv2dI8>() ? &node.op_as<Conv2dI8>() : nullptr;
+}
+
 // The product of bytes in f32 that x is, maybe under another shape; else null.
 const Node* product_behind(Value x) {
   const Node* node = x.node;
   while (node->is<Reshape>()) node = node->inputs[0].node;
-  return node->is<MatMulI8>() && node->op_as<MatMulI8>().to == DType::kF32 ? node : nullptr;
+  const ProductI8* const product = product_of(*node);
+  return product != nullptr && product->to == DType::kF32 ? node : nullptr;
 }
 
-// The result of a product of bytes that is quantized by one scale: the product gives it. Null where
-// that does not hold.
-Value quantized_product(NodeContext& n, DType to) {
+// How a QuantizeLinear of one known scale and zero point quantizes numbers to bytes.
+struct Quantization {
+  float scale;
+  double zero, least;
+
+  // Nothing where that is not known, or the scale turns the order of numbers round.
+  static std::optional<Quantization> of(const NodeContext& n, DType to) {
+    const Known* const scale = n.known(1);
+    if (scale == nullptr || !(scale->at(0) > 0) || !std::isfinite(scale->at(0))) return {};
+    if (n.has(2) && n.known(2) == nullptr) return {};
+    return Quantization{static_cast<float>(scale->at(0)),
+                        n.has(2) ? n.known(2)->at(0) : 0.0,
+                        to == DType::kI8 ? -128.0 : 0.0};
+  }
+  int64_t integer_of(double x) const {
+    const double whole = static_cast<double>(std::nearbyint(static_cast<float>(x) / scale));
+    return static_cast<int64_t>(std::clamp(whole + zero, least, least + 255));
+  }
+};
+
+// The integers between which limits of numbers leave their integers: rounding keeps their order, so
+// that it may come first. Nothing where a limit is NaN.
+std::optional<std::vector<int64_t>> limits_of(const std::vector<const Limited*>& outermost_first,
+                                              const Quantization& quantization) {
+  const auto least = static_cast<int64_t>(quantization.least);
+  int64_t low = least, high = least + 255;
+  for (size_t i = outermost_first.size(); i-- > 0;) {
+    const Limited& limited = *outermost_first[i];
+    if (std::isnan(limited.low.value_or(0)) || std::isnan(limited.high.value_or(0))) return {};
+    if (limited.low) {
+      low = std::max(low, quantization.integer_of(*limited.low));
+      high = std::max(high, low);
+    }
+    if (limited.high) {
+      high = std::min(high, quantization.integer_of(*limited.high));
+      low = std::min(low, high);
+    }
+  }
+  return low == least && high == least + 255 ? std::vector<int64_t>{} : std::vector{low, high};
+}
+
+// Gives the result of a product of bytes, maybe behind a Relu or a Clip, that is quantized by one
+// scale: the product makes it. False where that does not hold.
+bool gives_quantized_product(NodeContext& n, DType to) {
   const bool has_one = n.has_attribute("precision") || n.datum(1)->dtype != DType::kF32
                            ? false
                            : numel(n.shape(1)) == 1 && (!n.has(2) || numel(n.shape(2)) == 1);
-  if (!has_one || size_of(to) != 1 || n.known(0) != nullptr) return {};
-  const Value x = n.is_image(0) ? n.image(0) : n.value(0);
-  const Node* const product = product_behind(x);
-  if (product == nullptr) return {};
-  MatMulI8 op = product->op_as<MatMulI8>();
-  std::vector<Value> inputs(product->inputs.begin(), product->inputs.begin() + MatMulI8::kScale);
+  if (!has_one || size_of(to) != 1 || n.known(0) != nullptr) return false;
+  std::vector<const Limited*> limited;
+  Datum* datum = n.datum(0).get();
+  for (; datum->limited != nullptr; datum = limited.back()->of.get())
+    limited.push_back(datum->limited.get());
+  const bool is_image = !datum->known && datum->image;
+  if (!is_image && !datum->value) return false;
+  const Value x = is_image ? datum->image : datum->value;
+  const Node* const node = product_behind(x);
+  if (node == nullptr) return false;
+  std::vector<int64_t> limits;
+  if (!limited.empty()) {
+    const auto quantization = Quantization::of(n, to);
+    const auto found = quantization ? limits_of(limited, *quantization) : std::nullopt;
+    if (!found) return false;
+    limits = *found;
+  }
+  const size_t bias = product_of(*node)->bias();
+  std::vector<Value> inputs(node->inputs.begin(), node->inputs.begin() + ProductI8::kScale);
   const Value by = reshape(n.value(1), {});
   const auto quotient = [&](Value of) { return of / broadcast(by, of.shape()); };
-  inputs.push_back(quotient(product->inputs[MatMulI8::kScale]));
+  inputs.push_back(quotient(node->inputs[ProductI8::kScale]));
   inputs.push_back(n.has(2) ? reshape(n.value(2), {}) : constant(n.graph(), {to, {}}, 0.0));
-  if (product->inputs.size() > op.bias()) inputs.push_back(quotient(product->inputs[op.bias()]));
-  op.to = to;
-  return reshape(add_node(std::move(op), inputs), x.shape());
+  if (node->inputs.size() > bias) inputs.push_back(quotient(node->inputs[bias]));
+  const auto remade = [&](auto op) {
+    op.to = to;
+    op.limits = limits;
+    return reshape(add_node(std::move(op), inputs), x.shape());
+  };
+  const Value y =
+      node->is<MatMulI8>() ? remade(node->op_as<MatMulI8>()) : remade(node->op_as<Conv2dI8>());
+  is_image ? n.give_image(0, y) : n.give(y);
+  return true;
 }
 
 // One scale and zero point suit any order of axes.
@@ -141,13 +195,13 @@ void quantize_linear(NodeContext& n) {
   check(is_quantized(to), "its result is {}", name_of(to));
   check(is_float(from), "its scale is {}", name_of(from));
   if (const DatumPtr* const same = given_again(n, to)) return n.give(0, *same);
+  if (gives_quantized_product(n, to)) return;
   const bool is_image = computes_image(n);
-  const auto give = [&](Value y) { is_image ? n.give_image(0, y) : n.give(y); };
-  if (const Value y = quantized_product(n, to)) return give(y);
   const Value x = cast(is_image ? n.image(0) : n.value(0), from);
   const Value quotient = x / cast(spread(n, 1, x.shape()), from);
   const Value zero = n.has(2) ? cast(spread(n, 2, x.shape()), DType::kF32) : Value{};
-  give(rounded(quotient, zero, to));
+  const Value y = rounded_to_integers(quotient, zero, to);
+  is_image ? n.give_image(0, y) : n.give(y);
 }
 
 void dequantize_linear(NodeContext& n) {
@@ -177,9 +231,9 @@ void dynamic_quantize_linear(NodeContext& n) {
   const Value scale = where(eq(range, nothing), constant_like(range, 1.0), range) / 255.0;
   const Value zero = cast(round_half_even(neg(least) / scale), DType::kU8);
   n.give(0,
-         rounded(x / broadcast(scale, x.shape()),
-                 broadcast(cast(zero, DType::kF32), x.shape()),
-                 DType::kU8));
+         rounded_to_integers(x / broadcast(scale, x.shape()),
+                             broadcast(cast(zero, DType::kF32), x.shape()),
+                             DType::kU8));
   if (n.wants(1)) n.give(1, scale);
   if (n.wants(2)) n.give(2, zero);
 }
@@ -270,57 +324,7 @@ Value kernel_of(const NodeContext& n, size_t input) {
   return reshape(w, {1, w.dim(0), w.dim(1), w.dim(2)});
 }
 
-// The pixels of x (N, H, W, C) that each window sees, the zero point beyond them: (N, windows,
-// kernel * C).
-Value seen_by(Value x, Value zero, const WindowFields& window, const Shape& kernel) {
-  const auto places = [&](int dimension, int64_t length) {
-    const int64_t size = kernel[static_cast<size_t>(dimension)];
-    return WindowDimension{
-        window, dimension, length, size, window.positions(dimension, length, size, "conv")}
-        .pixels_of_windows();
-  };
-  const int64_t pixels = x.dim(1) * x.dim(2);
-  const bool sees_single_pixels = kernel[0] == 1 && kernel[1] == 1;
-  if (sees_single_pixels && window.stride == WindowFields().stride &&
-      window.padding == WindowFields().padding)
-    return reshape(x, {x.dim(0), pixels, x.dim(3)});
-  const Places rows = places(0, x.dim(1)), columns = places(1, x.dim(2));
-  const Value beyond = broadcast(zero, {x.dim(0), 1, x.dim(3)});
-  const Value all = concat({reshape(x, {x.dim(0), pixels, x.dim(3)}), beyond}, 1);
-  const Value seen = gather(all, place_numbers(x.graph(), rows, columns, x.dim(2), pixels), 1);
-  return reshape(seen, {x.dim(0), rows.count * columns.count, kernel[0] * kernel[1] * x.dim(3)});
-}
-
-// Sums in i32 of a convolution in groups, in f64, where kernels that transform their images are off
-// by less than a half.
-Value grouped_sums(
-    Value x, Value w, Value x_zero, Value w_zero, const WindowFields& window, int64_t groups) {
-  const auto minus = [](Value from, Value zero) {
-    const Value wide = cast(from, DType::kF64);
-    return wide - broadcast(cast(zero, DType::kF64), wide.shape());
-  };
-  const Value y = conv2d(minus(x, x_zero), minus(w, w_zero), window, groups);
-  return cast(cast(round_half_even(y), DType::kI64), DType::kI32);
-}
-
-// An ungrouped convolution of x (N, H, W, C) and kernel (H, W, C, O), as an image.
-Value image_of_bytes(Value x,
-                     Value kernel,
-                     Value x_zero,
-                     Value w_zero,
-                     const WindowFields& window,
-                     const ScaledTo& to) {
-  const Value seen = seen_by(x, x_zero, window, kernel.shape());
-  const Value y = matmul_i8(seen, reshape(kernel, {-1, kernel.dim(3)}), x_zero, w_zero, to);
-  return reshape(y,
-                 {x.dim(0),
-                  window.positions(0, x.dim(1), kernel.dim(0), "conv"),
-                  window.positions(1, x.dim(2), kernel.dim(1), "conv"),
-                  kernel.dim(3)});
-}
-
-// The convolution of inputs 0 and `w` with their zero points, as a product of what its windows see
-// and the weights.
+// The convolution of inputs 0 and `w` with their zero points.
 void convolve(NodeContext& n, size_t w, size_t x_zero_input, size_t w_zero_input) {
   check_bytes(n, 0);
   check_bytes(n, w);
@@ -331,33 +335,14 @@ void convolve(NodeContext& n, size_t w, size_t x_zero_input, size_t w_zero_input
   const int64_t groups = n.integer("group", 1);
   const Value x = image_of(n, 0), kernel = kernel_of(n, w);
   const int64_t channels = kernel.dim(3);
-  const auto zero = [&](size_t input, Value of) {
-    const Value given = lanes_of(n, input, channels, "zero point");
-    return given ? given : constant(n.graph(), {of.dtype(), {}}, 0.0);
-  };
-  const Value x_zero = zero(x_zero_input, x), w_zero = zero(w_zero_input, kernel);
-  check(x_zero.rank() == 0, "the zero point of its image is not one number");
+  const Value x_zero = lanes_of(n, x_zero_input, channels, "zero point");
+  check(!x_zero || x_zero.rank() == 0, "the zero point of its image is not one number");
+  const Value w_zero = lanes_of(n, w_zero_input, channels, "zero point");
   const bool is_scaled = w == 3;
   ScaledTo to;
   if (is_scaled) to = scaled_to(n, channels);
-  const bool has_bias = is_scaled && n.has(8);
-  Value sums;
-  Shape shape{x.dim(0),
-              window.positions(0, x.dim(1), kernel.dim(0), "conv"),
-              window.positions(1, x.dim(2), kernel.dim(1), "conv"),
-              channels};
-  if (groups == 1) {
-    const Value y = image_of_bytes(x, kernel, x_zero, w_zero, window, has_bias ? ScaledTo{} : to);
-    if (!has_bias) return give_image_of(n, y, n.rank(0));
-    sums = y;
-  } else {
-    sums = grouped_sums(x, kernel, x_zero, w_zero, window, groups);
-    if (!is_scaled) return give_image_of(n, sums, n.rank(0));
-  }
-  if (has_bias) sums = sums + broadcast(cast(n.value(8), DType::kI32), shape);
-  const auto like = [&](Value v) { return broadcast(v, shape); };
-  const Value scaled = cast(sums, DType::kF32) * like(to.scale);
-  give_image_of(n, rounded(scaled, like(cast(to.zero, DType::kF32)), to.dtype), n.rank(0));
+  if (is_scaled && n.has(8)) to.bias = cast(n.value(8), DType::kI32);
+  give_image_of(n, conv2d_i8(x, kernel, x_zero, w_zero, window, groups, to), n.rank(0));
 }
 
 void conv_integer(NodeContext& n) { convolve(n, 1, 2, 3); }
@@ -424,23 +409,20 @@ Value product_of_bytes(NodeContext& n, bool transpose_b, Value bias) {
 }
 
 Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t groups) {
-  if (!may_multiply_bytes(n) || groups != 1 || n.rank(0) != 4 || n.rank(1) != 4) return {};
+  if (!may_multiply_bytes(n) || n.rank(0) != 4 || n.rank(1) != 4) return {};
   constexpr int64_t kNone = -1, kChannels = 0;
   const Dequantized* const a = bytes_behind(n, 0, kNone);
   const Dequantized* const b = bytes_behind(n, 1, kChannels);
   if (a == nullptr || b == nullptr || !b->integers->known) return {};
   const Value x = n.import().image(*a->integers);
   const Value kernel = n.import().moved(*b->integers, {2, 3, 1, 0});
-  const auto zero = [&](const DatumPtr& datum, Value of) {
-    const Value given = lanes_of(n, datum);
-    return given ? given : constant(n.graph(), {of.dtype(), {}}, 0.0);
-  };
-  return image_of_bytes(x,
-                        kernel,
-                        zero(a->zero, x),
-                        zero(b->zero, kernel),
-                        window,
-                        scaled_back(n, *a, *b, n.has(2) ? n.value(2) : Value{}));
+  return conv2d_i8(x,
+                   kernel,
+                   lanes_of(n, a->zero),
+                   lanes_of(n, b->zero),
+                   window,
+                   groups,
+                   scaled_back(n, *a, *b, n.has(2) ? n.value(2) : Value{}));
 }
 
 std::span<const OpRow> quantize_ops() { return kQuantizeOps; }

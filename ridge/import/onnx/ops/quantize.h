@@ -12,8 +12,9 @@ namespace ridge::onnx {
 /// of a product of floats by what that rounds.
 Value product_of_bytes(NodeContext& n, bool transpose_b = false, Value bias = {});
 
-/// The same of a convolution of images, whose weights may have a scale for each channel of the
-/// result; input 2, where it is there, is the bias. The result is an image (N, H, W, C).
+/// The same of a convolution of images, maybe in groups, whose weights may have a scale for each
+/// channel of the result; input 2, where it is there, is the bias. The result is an image (N, H, W,
+/// C).
 Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t groups);
 
 }  // namespace ridge::onnx

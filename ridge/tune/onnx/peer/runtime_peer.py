@@ -43,6 +43,7 @@ class OnnxRuntime:
 
 class OpenVino:
     """It compiles for the sizes of the data, and copies neither them nor its results."""
+    hints = {"INFERENCE_PRECISION_HINT": "f32"}
 
     def __init__(self):
         import openvino
@@ -52,8 +53,7 @@ class OpenVino:
         core = self.module.Core()
         graph = core.read_model(model)
         graph.reshape({name: list(array.shape) for name, array in data.items()})
-        compiled = core.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32",
-                                                     "INFERENCE_NUM_THREADS": threads,
+        compiled = core.compile_model(graph, "CPU", {**self.hints, "INFERENCE_NUM_THREADS": threads,
                                                      "PERFORMANCE_HINT": "LATENCY"})
         request = compiled.create_infer_request()
         for name, array in data.items():

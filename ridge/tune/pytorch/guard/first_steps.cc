@@ -28,7 +28,7 @@ constexpr double kSaysNothing = 0.05;
 // products by some ten units in the last place, where a control moves each parameter by one. In
 // bf16 a control moves all parameters by a whole unit, and what layers compute by half of one,
 // which is more than rounding does.
-constexpr double kFineFactor = 30, kCoarseFactor = 5;
+constexpr double kFineFactor = 30, kCoarseFactor = 4.5;
 // A rounding turns the sign of an activation here and there, and a ReLU makes a thousand times as
 // much of that: in a second step that happens in one run of two, and the control may be the other
 // one. In bf16 there are so many that all runs have some, and a step adds its own to those of the

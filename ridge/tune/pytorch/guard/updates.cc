@@ -232,19 +232,44 @@ class Levels {
   double usual_ = 0, usual_along_gradient_ = 0, size_ = 0, bias_ = 0, bias_error_ = 0;
 };
 
+/// A difference over what is allowed, of all seeds: of fewer digits the root of the mean square,
+/// for a projection is small or large by chance, and what a change does wrong it does with each
+/// seed; else the largest.
+class Measure {
+ public:
+  explicit Measure(bool is_coarse) : is_coarse_(is_coarse) {}
+  /// `whole`: what the difference is a share of, for the words.
+  void add(double difference, double allowed, double whole) {
+    const double here = difference == 0 ? 0
+                        : allowed > 0   ? difference / allowed
+                                        : std::numeric_limits<double>::infinity();
+    squares_ += here * here;
+    largest_ = std::max(largest_, here);
+    ++count_;
+    if (difference > 0) share_ = std::max(share_, difference / whole);
+  }
+  double ratio() const {
+    return is_coarse_ && count_ > 0 ? std::sqrt(squares_ / count_) : largest_;
+  }
+  /// The largest share.
+  double share() const { return share_; }
+
+ private:
+  bool is_coarse_;
+  double squares_ = 0, largest_ = 0, share_ = 0;
+  int count_ = 0;
+};
+
 /// The difference that lies farthest out in its own measure.
 struct Worst {
   double ratio = 0;  ///< To what is allowed.
   std::string text{};
 
   template <typename Say>
-  void add(double difference, double allowed, const Say& say) {
-    const double here = difference == 0 ? 0
-                        : allowed > 0   ? difference / allowed
-                                        : std::numeric_limits<double>::infinity();
-    if (here <= ratio) return;
-    ratio = here;
-    text = say();
+  void add(const Measure& here, const Say& say) {
+    if (here.ratio() <= ratio) return;
+    ratio = here.ratio();
+    text = say(here.share());
   }
 };
 
@@ -260,15 +285,13 @@ class Comparison {
     for (size_t step = 0; step < steps_of(first) && failure_.empty(); ++step) {
       for (Levels& of_kind : levels) of_kind.take(step);
       take_gradients(levels.front(), step);
-      for (size_t i = 0; i < candidates.size(); ++i)
-        for (const Levels& of_kind : levels)
-          if (has_same_tensors(first, baseline_.seeds[i]))
-            compare_step(baseline_.seeds[i], candidates[i], {of_kind.kind(), step}, of_kind);
+      for (const Levels& of_kind : levels)
+        compare_step(candidates, {of_kind.kind(), step}, of_kind);
       // Later steps differ because this one does.
       for (const Worst* worst : {&bias_, &worst_})
         if (worst->ratio > 1 && failure_.empty())
           failure_ =
-              fmt::format("{}, {:.2g} times what is allowed ({:.0f} times what controls show)",
+              fmt::format("{}, {:.2g} times what is allowed ({:.3g} times what controls show)",
                           worst->text,
                           worst->ratio,
                           controls_.factor_in(step));
@@ -280,7 +303,7 @@ class Comparison {
     if (!passes()) return failure_;
     std::string text = fmt::format(
         "updates and gradients of {} tensors in {} steps differ by up to {} of what is "
-        "allowed ({:.0f} times what controls show)",
+        "allowed ({:.3g} times what controls show)",
         baseline_.seeds[0].updates.size() - silent_.size(),
         steps_of(baseline_.seeds[0]),
         percent(std::max(worst_.ratio, bias_.ratio)),
@@ -319,61 +342,81 @@ class Comparison {
     return std::max(shown, gradient) + turned_share(gradient, tensor.elements);
   }
 
-  void compare_step(const RunRecord& before,
-                    const RunRecord& after,
-                    const Place& place,
-                    const Levels& levels) {
+  void compare_step(const ForeignRuns& candidates, const Place& place, const Levels& levels) {
+    for (size_t i = 0; i < baseline_.seeds[0].updates.size(); ++i)
+      compare_tensor(candidates, place, levels, i);
+    Measure longer(controls_.is_coarse);
+    double growth = 0;  // the largest
+    for_each_seed(candidates, [&](const RunRecord& before, const RunRecord& after) {
+      const double here = levels.median_growth(before, after, place);
+      longer.add(std::fabs(here),
+                 controls_.factor_in(place.step) * levels.bias() + controls_.least_bias,
+                 1);
+      if (std::fabs(here) > std::fabs(growth)) growth = here;
+    });
+    bias_.add(longer, [&](double share) {
+      return fmt::format("the {}s of step {} are {} by {} in the median of all tensors",
+                         place.kind.name,
+                         place.step + 1,
+                         growth > 0 ? "longer" : "shorter",
+                         percent(share));
+    });
+  }
+
+  template <typename Visit>
+  void for_each_seed(const ForeignRuns& candidates, const Visit& visit) const {
+    for (size_t seed = 0; seed < candidates.size(); ++seed)
+      if (has_same_tensors(baseline_.seeds[0], baseline_.seeds[seed]))
+        visit(baseline_.seeds[seed], candidates[seed]);
+  }
+
+  void compare_tensor(const ForeignRuns& candidates,
+                      const Place& place,
+                      const Levels& levels,
+                      size_t i) {
     const double factor = controls_.factor_in(place.step);
-    for (size_t i = 0; i < before.updates.size(); ++i) {
+    const std::string what = fmt::format("the {} of {} in step {}",
+                                         place.kind.name,
+                                         baseline_.seeds[0].updates[i].name,
+                                         place.step + 1);
+    const Measure none(controls_.is_coarse);
+    Measure broken = none, move = none, along = none, longer = none, along_gradient = none;
+    for_each_seed(candidates, [&](const RunRecord& before, const RunRecord& after) {
       const TensorUpdates &a = before.updates[i], &b = after.updates[i];
-      if (!has_kind(a, place.kind) || !is_finite(a, place)) continue;
-      const std::string what =
-          fmt::format("the {} of {} in step {}", place.kind.name, a.name, place.step + 1);
-      if (!is_finite(b, place)) {
-        worst_.add(1, 0, [&] { return what + " is not finite"; });
-        continue;
-      }
+      if (!has_kind(a, place.kind) || !is_finite(a, place)) return;
+      if (!is_finite(b, place)) return broken.add(1, 0, 1);
       const Distance distance = distance_of(a, b, place);
       const double norm = norm_of(a, place);
       const double size = place.kind.is_update ? a.sizes[place.step] : 0;
       const double least = controls_.least_move * norm + kRoundings * controls_.rounding * size +
                            kOfOthers * factor * levels.rounding_of(i);
-      const auto say = [&](double share) {
-        return [&, share] {
-          return norm > 0 ? fmt::format("{} differs by {} of its norm", what, percent(share / norm))
-                          : what + " is no more zero";
-        };
-      };
       if (controls_.is_coarse && moves_by_equal_steps_at(place, a)) {
         // A gradient that may be rounding alone leads nowhere.
         if (gradients_[place.step][i] < 1)
-          worst_.add(
-              distance.along_gradient, factor * levels.along_gradient(i) * norm + least, [&] {
-                return fmt::format("{} leads {} of its norm less or more along its gradient",
-                                   what,
-                                   percent(distance.along_gradient / norm));
-              });
-        continue;
+          along_gradient.add(
+              distance.along_gradient, factor * levels.along_gradient(i) * norm + least, norm);
+        return;
       }
-      const double allowed = allowed_share(place, a, i, levels.move(i)) * norm + least;
-      const bool is_counted =
-          place.step == 0 && place.kind.is_update && &before == baseline_.seeds.data();
-      if (is_counted && allowed >= norm && norm > 0) silent_.push_back(a.name);
-      worst_.add(distance.move, allowed, say(distance.move));
-      worst_.add(distance.along,
-                 allowed_share(place, a, i, levels.along(i)) * norm + least,
-                 say(distance.along));
-      worst_.add(std::fabs(distance.norm),
-                 factor * levels.norm(i) * norm + least,
-                 say(std::fabs(distance.norm)));
-    }
-    const double growth = levels.median_growth(before, after, place);
-    bias_.add(std::fabs(growth), factor * levels.bias() + controls_.least_bias, [&] {
-      return fmt::format("the {}s of step {} are {} by {} in the median of all tensors",
-                         place.kind.name,
-                         place.step + 1,
-                         growth > 0 ? "longer" : "shorter",
-                         percent(std::fabs(growth)));
+      const auto allowed = [&](double shown) {
+        return allowed_share(place, a, i, shown) * norm + least;
+      };
+      const bool is_first = place.step == 0 && &before == baseline_.seeds.data();
+      if (is_first && place.kind.is_update && allowed(levels.move(i)) >= norm && norm > 0)
+        silent_.push_back(a.name);
+      move.add(distance.move, allowed(levels.move(i)), norm);
+      along.add(distance.along, allowed(levels.along(i)), norm);
+      longer.add(std::fabs(distance.norm), factor * levels.norm(i) * norm + least, norm);
+    });
+    worst_.add(broken, [&](double) { return what + " is not finite"; });
+    for (const Measure* measure : {&move, &along, &longer})
+      worst_.add(*measure, [&](double share) {
+        return std::isfinite(share)
+                   ? fmt::format("{} differs by {} of its norm", what, percent(share))
+                   : what + " is no more zero";
+      });
+    worst_.add(along_gradient, [&](double share) {
+      return fmt::format(
+          "{} leads {} of its norm less or more along its gradient", what, percent(share));
     });
   }
 

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "ridge/backend/cpu/isa/gemm/gemm_i8_windows.h"
+
 namespace ridge::cpu {
 
 inline constexpr int64_t kI8Lanes = 16;  ///< Columns of a panel; rows that are packed at a time.
@@ -18,6 +20,8 @@ inline constexpr int64_t kI8Tile = kI8Lanes * kI8Steps;
 inline constexpr int64_t kI8Panels = 4;    ///< Most panels of a block.
 inline constexpr int64_t kI8Rows = 128;    ///< Most rows of a block.
 inline constexpr int64_t kI8Chain = 1024;  ///< Most steps of depth of a block.
+/// Most bytes of op(A) that a task packs at a time.
+inline constexpr int64_t kI8NearBytes = 256 * 1024;
 
 /// Sums of products modulo 2^32, (rows, panels * 16), over so many steps of depth.
 struct GemmI8Block {
@@ -76,7 +80,8 @@ struct GemmI8Results {
   const float* row_scales;  // null: 1
   const float* column_scales;
   const float* bias;  // null: none
-  int32_t zero;       // of the results
+  int32_t zero;       // of the results of i8 and u8
+  int32_t low, high;  // limits of those, within their type
   void* to;
   int64_t to_row;  // elements from a row to the next
 };
@@ -95,6 +100,9 @@ extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 256 bits
 extern const GemmI8ResultKernels gemm_i8_result_kernels;
 void pack_i8_rows(const GemmI8Lanes&);
 void pack_i8_columns(const GemmI8Lanes&);
+/// The same as pack_i8_rows() of `lanes.lanes` windows from the row `row` of the operand on, and of
+/// its steps from `step` on, a multiple of kI8Chain; where they lie in `lanes` is not read.
+void pack_i8_windows(const GemmI8Windows&, int64_t row, int64_t step, const GemmI8Lanes& lanes);
 }  // namespace avx2
 namespace avx512 {
 extern const GemmI8Kernels gemm_i8_vnni_kernels;  // vpdpbusd in 512 bits

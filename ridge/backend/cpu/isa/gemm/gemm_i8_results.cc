@@ -23,7 +23,7 @@ struct Row {
   const float* __restrict scales;
   float scale;
   const float* __restrict bias;
-  int32_t zero;
+  int32_t zero, low, high;
 
   int32_t sum(int64_t j) const { return minus(sums[j], terms[j]); }
   float scaled(int64_t j) const {
@@ -37,9 +37,8 @@ inline void write_one(const Row& row, int64_t j, int32_t& to) { to = row.sum(j);
 // The limits are integers, so they may come before the rounding.
 template <typename T>
 void write_one(const Row& row, int64_t j, T& to) {
-  constexpr int32_t kLeast = static_cast<T>(-1) < 0 ? -128 : 0, kMost = kLeast + 255;
-  const float least = static_cast<float>(kLeast - row.zero);
-  const float most = static_cast<float>(kMost - row.zero);
+  const float least = static_cast<float>(row.low - row.zero);
+  const float most = static_cast<float>(row.high - row.zero);
   const float x = row.scaled(j);
   float y = x > least ? x : least;
   y = y < most ? y : most;
@@ -63,7 +62,7 @@ void write(const GemmI8Results& r) {
     if (r.row_zeros != nullptr) subtract(sums, r.row_zeros[i], r.column_sums, r.columns);
     if (r.row_terms != nullptr) subtract(sums, r.row_terms[i], r.column_zeros, r.columns);
     const float scale = r.row_scales == nullptr ? 1.0f : r.row_scales[i];
-    const Row row{sums, r.column_terms, r.column_scales, scale, r.bias, r.zero};
+    const Row row{sums, r.column_terms, r.column_scales, scale, r.bias, r.zero, r.low, r.high};
     T* const to = static_cast<T*>(r.to) + i * r.to_row;
     for (int64_t j = 0; i + kAhead < r.rows && j < r.columns; j += kLine)
       __builtin_prefetch(to + kAhead * r.to_row + j, 1);

@@ -1,0 +1,87 @@
+#include "ridge/graph/ops/conv_i8.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/registry.h"
+#include "ridge/graph/ops/shape.h"
+
+namespace ridge {
+
+std::vector<TensorType> Conv2dI8::infer(std::span<const TensorType> inputs) const {
+  const TensorType &a = inputs[kA], &b = inputs[kB];
+  check(a.rank() == 4 && b.rank() == 4,
+        "[conv2d_i8] images (N,H,W,C) and weights (KH,KW,C/groups,O) are needed; got {} and {}",
+        to_string(a),
+        to_string(b));
+  window.check_fields("conv2d_i8");
+  const Shape &x = a.shape, &w = b.shape;
+  check(groups >= 1 && x[3] % groups == 0 && x[3] / groups == w[2] && w[3] % groups == 0,
+        "[conv2d_i8] channels do not fit the groups; got images {}, weights {}, {} groups",
+        to_string(a),
+        to_string(b),
+        groups);
+  check_inputs("conv2d_i8", inputs, kOneRow, w[3]);
+  return {{to,
+           {x[0],
+            window.positions(0, x[1], w[0], "conv2d_i8"),
+            window.positions(1, x[2], w[1], "conv2d_i8"),
+            w[3]}}};
+}
+
+// Sums are exact in f64 up to 2^37 products each. The plain form of a convolution sees zeros beyond
+// the image, which is x_zero less x_zero.
+std::vector<Value> Conv2dI8::expand(std::span<const Value> inputs) const {
+  const auto minus_zero = [](Value x, Value zero) {
+    const Value wide = cast(x, DType::kF64);
+    return wide - broadcast(cast(zero, DType::kF64), wide.shape());
+  };
+  Conv2d plain;
+  plain.window = window;
+  plain.groups = groups;
+  const std::array<Value, 2> factors{minus_zero(inputs[kA], inputs[kAZero]),
+                                     minus_zero(inputs[kB], inputs[kBZero])};
+  const Value sum = cast(cast(plain.expand(factors)[0], DType::kI64), DType::kI32);
+  return {result_of(sum, inputs)};
+}
+
+Cost Conv2dI8::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  const Shape& w = inputs[kB].shape;
+  return {
+      2.0 * static_cast<double>(w[0] * w[1] * w[2]) * static_cast<double>(outputs[0].elements()),
+      total_bytes(inputs) + total_bytes(outputs)};
+}
+
+std::vector<BatchFlow> Conv2dI8::batch_flow(const BatchFlowContext& c) const {
+  const bool others_are_none = std::all_of(
+      c.flows.begin() + 1, c.flows.end(), [](const BatchFlow& flow) { return flow.is_none(); });
+  if (others_are_none && c.flows[kA].is_none()) return {BatchFlow::none()};
+  if (others_are_none && c.flows[kA].is_split_on(0)) return {BatchFlow::split(0)};
+  return {BatchFlow::mixed("the convolution combines samples")};
+}
+
+void Conv2dI8::fields(FieldVisitor& v) {
+  window.visit(v);
+  v.visit("groups", groups);
+  visit_fields(v);
+}
+
+Value conv2d_i8(Value x,
+                Value w,
+                Value x_zero,
+                Value w_zero,
+                WindowFields window,
+                int64_t groups,
+                const ScaledTo& to) {
+  Conv2dI8 op;
+  op.window = std::move(window);
+  op.groups = groups;
+  std::vector<Value> inputs{x, w, zero_point_of(x_zero, x), zero_point_of(w_zero, w)};
+  to.apply(op, inputs);
+  return add_node(std::move(op), inputs);
+}
+
+void register_conv_i8(OpRegistry& r) { r.add<Conv2dI8>(); }
+
+}  // namespace ridge
