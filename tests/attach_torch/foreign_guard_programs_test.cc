@@ -153,6 +153,7 @@ TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
 
 // The cache makes all samples at once, with the modules that they call.
 TEST_F(GuardedProgram, SamplesAreNoPartOfAStep) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const attach::RunRecord plain = run("record_samples.py'", "", 0),
                           cached = run("record_samples.py'", "", 0, 0, R"({"loader.cache":true})");
   ASSERT_GE(plain.batch_hashes.size(), 5u);

@@ -19,26 +19,12 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/evaluate.h"
 #include "tests/backend/gemm_problem.h"
+#include "tests/backend/i8_forms.h"
 
 namespace ridge::cpu {
 namespace {
 
-class ConvI8 : public ::testing::Test {
- protected:
-  void TearDown() override {
-    set_isa(isa_);
-    set_num_threads(threads_);
-  }
-  const Isa isa_ = isa();
-  const int threads_ = num_threads();
-};
-
-std::vector<I8Form> forms() {
-  std::vector<I8Form> there;
-  for (const I8Form form : kAllI8Forms)
-    if (has_i8_form(form)) there.push_back(form);
-  return there;
-}
+using ConvI8 = I8Test;
 
 using Bytes = std::vector<uint8_t>;
 
@@ -318,7 +304,7 @@ std::vector<T> made_by(const Run& run, const Convolution& c, I8Form form) {
 template <typename T, typename Run>
 void expect_definition(const Run& run, const Convolution& c) {
   const std::vector<T> wanted = c.wanted<T>();
-  for (const I8Form form : forms())
+  for (const I8Form form : i8_forms())
     ASSERT_TRUE(same_bits(made_by<T>(run, c, form), wanted)) << name_of(form) << " " << describe(c);
 }
 
@@ -373,7 +359,7 @@ TEST_F(ConvI8, SameBitsForAnyThreads) {
     c.groups = is_depthwise ? 96 : 1;
     c.window.padding = {1, 1, 1, 1};
     c.fill(random);
-    for (const I8Form form : forms()) {
+    for (const I8Form form : i8_forms()) {
       set_num_threads(1);
       const auto run = [&] {
         return is_depthwise ? made_by<uint8_t>(kDepthwise, c, form)
@@ -396,7 +382,7 @@ TEST_F(ConvI8, TouchesNothingBeside) {
       Guarded<uint8_t> image(c.image, at_end), weights(c.weights, at_end);
       const Bytes wanted = c.wanted<uint8_t>();
       Guarded<uint8_t> y(Bytes(wanted.size(), 77), at_end);
-      for (const I8Form form : forms()) {
+      for (const I8Form form : i8_forms()) {
         run(c, form, image.data(), weights.data(), y.data());
         ASSERT_TRUE(same_bits(y.values(), wanted)) << name_of(form) << " " << describe(c);
       }

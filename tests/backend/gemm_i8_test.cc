@@ -18,26 +18,12 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/evaluate.h"
 #include "tests/backend/gemm_problem.h"
+#include "tests/backend/i8_forms.h"
 
 namespace ridge::cpu {
 namespace {
 
-class GemmI8 : public ::testing::Test {
- protected:
-  void TearDown() override {
-    set_isa(isa_);
-    set_num_threads(threads_);
-  }
-  const Isa isa_ = isa();
-  const int threads_ = num_threads();
-};
-
-std::vector<I8Form> forms() {
-  std::vector<I8Form> there;
-  for (const I8Form form : kAllI8Forms)
-    if (has_i8_form(form)) there.push_back(form);
-  return there;
-}
+using GemmI8 = I8Test;
 
 using Bytes = std::vector<uint8_t>;
 
@@ -186,7 +172,7 @@ void expect_results(const Product& product, const std::vector<int32_t>& sums) {
     for (int64_t j = 0; j < s.n; ++j)
       wanted[static_cast<size_t>(i * s.ldc + j)] =
           product.wanted<T>(i, j, sums[static_cast<size_t>(i * s.n + j)]);
-  for (const I8Form form : forms()) {
+  for (const I8Form form : i8_forms()) {
     Product formed = product;
     formed.problem.form = form;
     ASSERT_TRUE(same_bits(results_of<T>(formed), wanted))
@@ -293,7 +279,7 @@ TEST_F(GemmI8, SameBitsForAnyThreadsAndAnyPart) {
     Product product(s, random);
     set_num_threads(1);
     const std::vector<float> whole = results_of<float>(product);
-    for (const I8Form form : forms())
+    for (const I8Form form : i8_forms())
       for (int threads : {2, 5}) {
         product.problem.form = form;
         set_num_threads(threads);
@@ -354,7 +340,7 @@ TEST_F(GemmI8, TouchesNothingBeside) {
     I8Operands operands = product.operands();
     operands.a = a.data();
     operands.b = b.data();
-    for (const I8Form form : forms()) {
+    for (const I8Form form : i8_forms()) {
       product.problem.form = form;
       std::vector<char> workspace(gemm_i8_workspace_bytes(product.problem));
       gemm_i8(product.problem, operands, product.results(c.data(), DType::kU8), workspace.data());
@@ -437,7 +423,7 @@ TEST_F(GemmI8, FormsFollowTheInstructionSet) {
 // One core makes 16 to 4096 operations a cycle at 0.2 to 8 GHz.
 TEST_F(GemmI8, PeakIsPlausible) {
   set_num_threads(1);
-  for (const I8Form form : forms()) {
+  for (const I8Form form : i8_forms()) {
     const double peak = measure_i8_peak(form);
     EXPECT_GT(peak, 0.2e9 * 16) << name_of(form);
     EXPECT_LT(peak, 8e9 * 4096) << name_of(form);

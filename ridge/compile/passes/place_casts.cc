@@ -233,7 +233,7 @@ class CastPlacer {
   const Graph& graph_;
   const PassContext& context_;
   bool stores_;
-  bool keeps_images_;  ///< In bf16, on a device that stores f32 else.
+  bool keeps_images_;  ///< Images are stored in bf16, although the device stores f32 otherwise.
   std::vector<bool> becomes_state_;
   Rewrite rewrite_;
 };

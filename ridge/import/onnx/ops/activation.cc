@@ -24,6 +24,12 @@ Value softplus_of(Value x) { return maximum(x, zero_of(x)) + log(exp(neg(abs(x))
 // Result 0 remembers what it was made of, for a QuantizeLinear behind it.
 void remember_limits(NodeContext& n, std::optional<double> low, std::optional<double> high) {
   if (n.outputs() == 0) return;
+  // Each holds the one before: a chain of any length would be let go one within another.
+  constexpr int kMost = 4;
+  int before = 0;
+  for (const Datum* datum = n.datum(0).get(); datum->limited != nullptr;
+       datum = datum->limited->of.get())
+    if (++before == kMost) return;
   n.results()[0]->limited =
       std::make_shared<const Limited>(Limited{.of = n.datum(0), .low = low, .high = high});
 }
