@@ -1,5 +1,8 @@
 #include "ridge/compress/dynamic_form.h"
 
+#include <optional>
+
+#include "ridge/base/function_ref.h"
 #include "ridge/compress/weights.h"
 
 namespace ridge::compress {
@@ -12,16 +15,30 @@ struct DynamicBytes {
 
 class DynamicWriter {
  public:
-  DynamicWriter(const EditableModel& model,
-                const std::vector<Site>& sites,
-                RangeMethod method,
-                const std::set<std::string>& chosen)
-      : model_(model), method_(method) {
-    for (const Site& site : sites)
-      if (!site.is_conv() && chosen.contains(site.output)) sites_[site.output] = &site;
+  DynamicWriter(const EditableModel& model, const QuantizedForm& form)
+      : model_(model), form_(form) {}
+
+  EditableModel write(const std::set<std::string>& chosen) {
+    take_sites([&](const Site& site) { return chosen.contains(site.output); });
+    add_nodes();
+    model_.remove_unused(unused_);
+    return std::move(model_);
   }
 
-  EditableModel write() {
+  SwitchedModel write_switched() {
+    switches_.emplace(model_, form_.sites.size());
+    take_sites([](const Site&) { return true; });
+    add_nodes();
+    return {std::move(model_), switches_->input()};
+  }
+
+ private:
+  void take_sites(FunctionRef<bool(const Site&)> is_chosen) {
+    for (const Site& site : form_.sites)
+      if (!site.is_conv() && is_chosen(site)) sites_[site.output] = &site;
+  }
+
+  void add_nodes() {
     // Constants are looked up among the nodes until all are written.
     const std::vector<EditableNode> nodes = model_.nodes();
     for (const EditableNode& node : nodes) {
@@ -29,15 +46,23 @@ class DynamicWriter {
           node.proto.outputs.empty() ? sites_.end() : sites_.find(node.proto.outputs[0]);
       if (site == sites_.end())
         nodes_.push_back(node);
+      else if (switches_)
+        add_switched(node, *site->second);
       else
-        add(*site->second);
+        add(*site->second, site->second->output);
     }
     model_.nodes() = std::move(nodes_);
-    model_.remove_unused(unused_);
-    return std::move(model_);
   }
 
- private:
+  void add_switched(const EditableNode& node, const Site& site) {
+    const std::string as_it_is = model_.new_name(site.output + "_as_it_is");
+    const std::string in_bytes = model_.new_name(site.output + "_in_bytes");
+    nodes_.push_back(renamed(node, node.proto.inputs, {as_it_is}));
+    add(site, in_bytes);
+    const auto number = static_cast<size_t>(&site - form_.sites.data());
+    switches_->add(number, in_bytes, as_it_is, site.output, nodes_);
+  }
+
   void add_node(std::string op,
                 std::vector<std::string> inputs,
                 std::vector<std::string> outputs,
@@ -61,11 +86,11 @@ class DynamicWriter {
     return at->second;
   }
 
-  void add(const Site& site) {
+  void add(const Site& site, const std::string& result) {
     onnx::Known weights = model_.elements(*model_.constant(site.weights));
     // MatMulInteger has (in, out).
     if (site.axis == 0) weights = weights.transposed({1, 0});
-    const ByteWeights bytes = quantize_weights(weights.tensor(), 1, method_);
+    const ByteWeights bytes = quantize_weights(weights.tensor(), 1, form_.ranges);
     const std::string values = model_.new_name(site.weights + "_quantized");
     const std::string scale = model_.new_name(site.weights + "_scale");
     const std::string zero = model_.new_name(site.weights + "_zero_point");
@@ -78,17 +103,18 @@ class DynamicWriter {
     const std::string floats = model_.new_name(site.output + "_sums_f32");
     const std::string scales = model_.new_name(site.output + "_scales");
     const std::string product =
-        site.bias.empty() ? site.output : model_.new_name(site.output + "_product");
+        site.bias.empty() ? result : model_.new_name(site.output + "_product");
     constexpr int64_t kFloat = 1;
     add_node("MatMulInteger", {x.bytes, values, x.zero, zero}, {sums});
     add_node("Cast", {sums}, {floats}, onnx::AttributeList().integer("to", kFloat).bytes());
     add_node("Mul", {x.scale, scale}, {scales});
     add_node("Mul", {floats, scales}, {product});
-    if (!site.bias.empty()) add_node("Add", {product, site.bias}, {site.output});
+    if (!site.bias.empty()) add_node("Add", {product, site.bias}, {result});
   }
 
   EditableModel model_;
-  RangeMethod method_;
+  const QuantizedForm& form_;
+  std::optional<SiteSwitches> switches_;
   std::map<std::string, const Site*> sites_;  // by output
   std::vector<EditableNode> nodes_;
   std::map<std::string, DynamicBytes> activations_;
@@ -98,10 +124,13 @@ class DynamicWriter {
 }  // namespace
 
 EditableModel in_dynamic_form(const EditableModel& model,
-                              const std::vector<Site>& sites,
-                              RangeMethod method,
+                              const QuantizedForm& form,
                               const std::set<std::string>& chosen) {
-  return DynamicWriter(model, sites, method, chosen).write();
+  return DynamicWriter(model, form).write(chosen);
+}
+
+SwitchedModel with_dynamic_switches(const EditableModel& model, const QuantizedForm& form) {
+  return DynamicWriter(model, form).write_switched();
 }
 
 }  // namespace ridge::compress

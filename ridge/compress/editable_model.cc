@@ -223,8 +223,40 @@ void EditableModel::remove_unused(const std::set<std::string>& names) {
   std::erase_if(inputs_, [&](const EditableInput& input) {
     return is_unused(input.info.name) && tensor_places_.contains(input.info.name);
   });
+  index_tensors();
+}
+
+void EditableModel::index_tensors() {
   tensor_places_.clear();
   for (size_t i = 0; i < tensors_.size(); ++i) tensor_places_[tensors_[i].proto.name] = i;
+}
+
+void EditableModel::add_input(const DataSpec& spec) {
+  names_.insert(spec.name);
+  inputs_.push_back({.info = {.name = spec.name,
+                              .element_type = onnx::onnx_type_of(spec.dtype),
+                              .has_shape = true},
+                     .part = made(onnx::value_message(spec))});
+}
+
+EditableModel EditableModel::slice(std::vector<EditableNode> nodes,
+                                   const std::vector<DataSpec>& inputs) const {
+  std::set<std::string> read;
+  for (const EditableNode& node : nodes)
+    visit_reads(node.proto, [&](const std::string& name) { read.insert(name); });
+  EditableModel part = *this;
+  std::erase_if(part.nodes_, [&](const EditableNode& node) {
+    return value_of_constant(node.proto) == nullptr || !read.contains(node.proto.outputs.at(0));
+  });
+  std::ranges::move(nodes, std::back_inserter(part.nodes_));
+  std::erase_if(part.tensors_,
+                [&](const EditableTensor& tensor) { return !read.contains(tensor.proto.name); });
+  part.index_tensors();
+  part.inputs_.clear();
+  part.outputs_.clear();
+  part.other_.clear();
+  for (const DataSpec& input : inputs) part.add_input(input);
+  return part;
 }
 
 std::string EditableModel::wrapped(const GiveTensor& tensor, const GiveInput& input) const {

@@ -14,6 +14,7 @@
 #include "ridge/base/tensor.h"
 #include "ridge/export/onnx/data_file.h"
 #include "ridge/export/onnx/messages.h"
+#include "ridge/graph/data_spec.h"
 #include "ridge/import/onnx/elements.h"
 #include "ridge/import/onnx/model_proto.h"
 
@@ -67,13 +68,18 @@ class EditableModel {
   std::string new_name(const std::string& wish);
   /// Adds an initializer. InternalError where there is one of that name.
   void add_initializer(const std::string& name, const Tensor& tensor);
+  /// Adds an input of the model.
+  void add_input(const DataSpec& spec);
+  /// The model of these nodes alone, with those inputs and the constants that the nodes read. It
+  /// has no output but those that bytes_to_run() is asked for.
+  EditableModel slice(std::vector<EditableNode> nodes, const std::vector<DataSpec>& inputs) const;
   /// Removes initializers, nodes Constant and inputs of the same name that nobody reads any more,
   /// of those that are in `names`.
   void remove_unused(const std::set<std::string>& names);
 
   /// The whole model. Elements in other files stay there.
   std::string bytes() const;
-  /// The same with inputs of those shapes, and with more outputs of f32 and no declared shape.
+  /// The same with inputs of those shapes, and with more outputs, whose types are not declared.
   std::string bytes_to_run(const std::map<std::string, Shape>& inputs,
                            const std::vector<std::string>& more_outputs) const;
   /// Writes the model, with the elements of other files, to `path`; with more than `most_bytes` the
@@ -95,6 +101,7 @@ class EditableModel {
   using GiveInput = std::function<void(std::string& graph, const EditableInput& input)>;
   std::string wrapped(const GiveTensor& tensor, const GiveInput& input) const;
   void give_tensor(std::string& graph, size_t tensor) const;
+  void index_tensors();
   static void give_input(std::string& graph, const EditableInput& input);
 
   std::string name_;

@@ -56,6 +56,7 @@ class PointFinder {
       look_behind(value);
     }
     resolve_ranges();
+    find_passed(chosen);
   }
 
   QuantizedPoints take() { return std::move(points_); }
@@ -128,6 +129,17 @@ class PointFinder {
         const auto from = points_.range_of.find(at->second);
         if (from != points_.range_of.end()) at->second = from->second;
       }
+  }
+
+  void find_passed(const std::set<std::string>& chosen) {
+    for (const auto& [value, from] : points_.range_of) {
+      const Made made = made_of(value);
+      if (made.node == nullptr) continue;
+      const std::string& result = made.node->outputs.at(0);
+      const bool is_site = chosen.contains(result);
+      if (is_site) points_.passed.insert(result);
+      if (is_site || made.is_from_conv) points_.passed.insert(value);
+    }
   }
 
   const EditableModel& model_;

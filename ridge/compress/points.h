@@ -21,6 +21,9 @@ struct QuantizedPoints {
   std::map<std::string, std::string> range_of;
   /// By node and input.
   std::set<std::pair<size_t, size_t>> inputs;
+  /// The values of range_of whose makers give bytes themselves, and the results of sites that
+  /// become one, maybe behind bounds: here engines pass bytes on.
+  std::set<std::string> passed;
 };
 
 /// Points for the sites whose outputs are in `chosen`: their inputs. Behind convolutions these also

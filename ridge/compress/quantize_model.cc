@@ -4,18 +4,21 @@
 
 #include "ridge/compress/calibration.h"
 #include "ridge/compress/choose.h"
-#include "ridge/compress/dynamic_form.h"
 #include "ridge/compress/equalize.h"
 #include "ridge/compress/fold_norms.h"
+#include "ridge/compress/points.h"
+#include "ridge/compress/site_errors.h"
 #include "ridge/compress/sites.h"
 #include "ridge/compress/static_form.h"
 
 namespace ridge::compress {
 namespace {
 
-// A site's own error is measured on so many samples, which is enough for an order.
-constexpr size_t kErrorSamples = 8;
-// The choice leaves this share of the limit to the difference between its samples and others.
+// A site's own error is measured on so many samples, which is enough for an order; on fewer, but at
+// least two, where all sites together would take more floating-point operations.
+constexpr size_t kErrorSamples = 8, kLeastErrorSamples = 2;
+constexpr double kErrorFlops = 2e12;
+// The choice leaves the rest of the limit to the difference between its samples and others.
 constexpr double kChoiceShare = 0.9;
 
 /// Samples with the outputs of the model, and their labels.
@@ -35,10 +38,29 @@ struct MeasuredSamples {
   }
 };
 
-MeasuredSamples every_second(const EditableModel& model, const QuantizeData& data, size_t first) {
+// The numbers of the samples of each part.
+struct Parts {
+  std::vector<size_t> calibrated, chosen_by, held_out;
+};
+
+Parts parts_of(size_t count) {
+  Parts parts;
+  const bool has_four = count >= 4;
+  for (size_t i = 0; i < count; ++i)
+    (i % 2 == 0 || count == 1 ? parts.calibrated
+     : has_four && i % 4 == 1 ? parts.chosen_by
+                              : parts.held_out)
+        .push_back(i);
+  if (!has_four) parts.chosen_by = parts.calibrated;
+  if (count == 1) parts.held_out = parts.calibrated;
+  return parts;
+}
+
+MeasuredSamples measured(const EditableModel& model,
+                         const QuantizeData& data,
+                         const std::vector<size_t>& numbers) {
   MeasuredSamples part;
-  const size_t count = data.samples.samples.size();
-  for (size_t i = count == 1 ? 0 : first; i < count; i += 2) {
+  for (const size_t i : numbers) {
     part.inputs.push_back(data.samples.samples[i]);
     if (!data.labels.empty()) part.labels.push_back(data.labels.at(i));
   }
@@ -49,16 +71,22 @@ MeasuredSamples every_second(const EditableModel& model, const QuantizeData& dat
 class Quantization {
  public:
   Quantization(const EditableModel& model, const QuantizeData& data, const QuantizeOptions& options)
-      : options_(options), base_(model), result_{.model = model} {
+      : options_(options), original_(model), base_(model), result_{.model = model} {
+    form_.method = options.method;
+    form_.ranges = options.ranges;
     check(!data.samples.samples.empty(), "[quantize] there are no samples");
     check_model(model);
     options.on_progress("the model as it is");
-    choice_ = every_second(model, data, 0);
-    statement_ = every_second(model, data, 1);
+    const Parts parts = parts_of(data.samples.samples.size());
+    for (const size_t i : parts.calibrated) calibration_.push_back(data.samples.samples[i]);
+    choice_ = measured(model, data, parts.chosen_by);
+    statement_ = measured(model, data, parts.held_out);
     if (!data.labels.empty()) check_labels(data.labels);
-    result_.calibrated = choice_.inputs.size();
-    result_.held_out = statement_.inputs.size();
-    result_.is_held_out_apart = data.samples.samples.size() > 1;
+    result_.samples = {.calibrated = parts.calibrated.size(),
+                       .chosen_by = parts.chosen_by.size(),
+                       .held_out = parts.held_out.size(),
+                       .is_choice_apart = parts.chosen_by != parts.calibrated,
+                       .is_held_out_apart = parts.held_out != parts.calibrated};
     result_.limit = options.max_drop.value_or(scored_.empty() ? QuantizeOptions::kDefaultDrop
                                                               : QuantizeOptions::kDefaultPoints);
     prepare();
@@ -87,7 +115,7 @@ class Quantization {
 
   void check_model(const EditableModel& model) const {
     check_is_float(model);
-    const int64_t least = is_static() ? kStaticOpset : kDynamicOpset;
+    const int64_t least = least_opset(options_.method);
     if (model.opset() < least)
       throw UserError(
           fmt::format("{}: its operators are of version {}; the {} form needs {} or later",
@@ -119,6 +147,7 @@ class Quantization {
     }
     find_types();
     if (is_static()) calibrate_sites();
+    if (options_.gain == GainMeasure::kTime && !form_.sites.empty()) measure_times();
     if (!form_.sites.empty()) return;
     std::string reasons;
     for (const SiteResult& site : result_.sites)
@@ -161,9 +190,9 @@ class Quantization {
   void find_types() {
     std::set<std::string> values;
     for (const Site& site : form_.sites) values.insert({site.input, site.output});
-    const std::map<std::string, TensorType> types = types_of(base_, choice_.inputs[0], values);
+    types_ = types_of(base_, calibration_[0], values);
     keep_where([&](const Site& site) {
-      const DType dtype = types.at(site.input).dtype;
+      const DType dtype = types_.at(site.input).dtype;
       return dtype == DType::kF32 ? std::string() : fmt::format("its input is {}", name_of(dtype));
     });
     for (const Site& site : form_.sites) {
@@ -171,7 +200,7 @@ class Quantization {
       double each = 2;  // a multiplication and an addition
       for (size_t i = 0; i < weights.size(); ++i)
         if (static_cast<int64_t>(i) != site.axis) each *= static_cast<double>(weights[i]);
-      flops_[site.output] = each * static_cast<double>(types.at(site.output).elements());
+      flops_[site.output] = each * static_cast<double>(types_.at(site.output).elements());
     }
   }
 
@@ -183,25 +212,32 @@ class Quantization {
     const QuantizedPoints points = points_of(base_, form_.sites, all);
     std::set<std::string> names;
     for (const auto& [value, from] : points.range_of) names.insert({value, from});
-    for (const auto& [name, type] : types_of(base_, choice_.inputs[0], names))
+    for (const auto& [name, type] : types_of(base_, calibration_[0], names))
       if (type.dtype == DType::kF32) wanted[name];
     if (options_.correct_bias)
       for (const Site& site : form_.sites) wanted[site.input].insert(site.channels_axis);
-    const std::map<std::string, Activations> found = calibrate(base_, choice_.inputs, wanted);
+    const std::map<std::string, Activations> found = calibrate(base_, calibration_, wanted);
     keep_where([&](const Site& site) {
       const std::string& problem = found.at(site.input).problem;
       return problem.empty() ? std::string() : fmt::format("its input has {}", problem);
     });
-    form_.method = options_.ranges;
     form_.scales = scales_of(found, options_.ranges);
     if (options_.correct_bias)
       for (const Site& site : form_.sites)
         form_.means[site.output] = found.at(site.input).means.at(site.channels_axis);
   }
 
-  EditableModel quantized(const std::set<std::string>& chosen) const {
-    return is_static() ? in_static_form(base_, form_, chosen)
-                       : in_dynamic_form(base_, form_.sites, options_.ranges, chosen);
+  // Sites that save no time stay as they are.
+  void measure_times() {
+    options_.on_progress("times of sites");
+    times_ = options_.times.empty() ? time_sites(base_, form_, types_) : options_.times;
+    keep_where([&](const Site& site) {
+      const SiteTime& time = times_.at(site.output);
+      return time.gain() > 0 ? std::string()
+                             : fmt::format("{:.3g} us in bytes, {:.3g} as it is",
+                                           time.in_bytes * 1e6,
+                                           time.as_it_is * 1e6);
+    });
   }
 
   // In percent, as the limit is.
@@ -212,17 +248,25 @@ class Quantization {
   }
 
   void measure_sites() {
-    const MeasuredSamples some = choice_.first(kErrorSamples);
-    for (const Site& site : form_.sites) {
-      options_.on_progress(site.name);
-      const auto seconds = options_.seconds_gained.find(site.name);
-      SiteCost cost{
-          .error = error_power(some.reference, outputs_on(quantized({site.output}), some.inputs)),
-          .gain = flops_.at(site.output)};
-      if (!options_.seconds_gained.empty())
-        cost.gain = seconds == options_.seconds_gained.end() ? 0 : seconds->second;
-      costs_.push_back(cost);
-    }
+    double flops = 0;
+    for (const Site& site : form_.sites) flops += flops_.at(site.output);
+    const auto count = static_cast<double>(form_.sites.size());
+    const auto affordable = static_cast<size_t>(kErrorFlops / std::max(1.0, flops * count));
+    const MeasuredSamples some =
+        choice_.first(std::clamp(affordable, kLeastErrorSamples, kErrorSamples));
+    const std::vector<double> errors =
+        site_errors(with_switches(base_, form_),
+                    form_.sites.size(),
+                    some.inputs,
+                    some.reference,
+                    [this](size_t i) { options_.on_progress(form_.sites[i].name); });
+    for (size_t i = 0; i < errors.size(); ++i)
+      costs_.push_back({.error = errors[i], .gain = gain_of(form_.sites[i])});
+  }
+
+  double gain_of(const Site& site) const {
+    return options_.gain == GainMeasure::kTime ? times_.at(site.output).gain()
+                                               : flops_.at(site.output);
   }
 
   std::set<std::string> first_in_order(const std::vector<size_t>& order, size_t count) const {
@@ -237,7 +281,8 @@ class Quantization {
     const size_t count = most_within(order.size(), result_.limit * kChoiceShare, [&](size_t tried) {
       options_.on_progress(fmt::format("{} of {} sites", tried, order.size()));
       return drops[tried] = drop_of(
-                 outputs_on(quantized(first_in_order(order, tried)), choice_.inputs), choice_);
+                 outputs_on(in_form(base_, form_, first_in_order(order, tried)), choice_.inputs),
+                 choice_);
     });
     std::vector<SiteResult> chosen;
     for (size_t i = 0; i < order.size(); ++i) {
@@ -246,9 +291,10 @@ class Quantization {
                     .op = site.op,
                     .is_quantized = i < count,
                     .error = costs_[order[i]].error,
-                    .gain = costs_[order[i]].gain,
+                    .flops = flops_.at(site.output),
                     .order = static_cast<int64_t>(i) + 1,
                     .is_tied = i > 0 && costs_[order[i]].worth() == costs_[order[i - 1]].worth()};
+      if (const auto time = times_.find(site.output); time != times_.end()) of.time = time->second;
       if (!of.is_quantized)
         of.reason = fmt::format("with the first {} sites in order the drop is {:.3g} %",
                                 count + 1,
@@ -256,7 +302,7 @@ class Quantization {
       chosen.push_back(std::move(of));
     }
     result_.sites.insert(result_.sites.begin(), chosen.begin(), chosen.end());
-    result_.model = quantized(first_in_order(order, count));
+    result_.model = in_form(base_, form_, first_in_order(order, count));
   }
 
   // The statement: on samples that nothing was chosen by.
@@ -265,19 +311,25 @@ class Quantization {
     const SampleOutputs outputs = outputs_on(result_.model, statement_.inputs);
     result_.drop = drop_of(outputs, statement_);
     result_.error_power = error_power(statement_.reference, outputs, &result_.output);
+    if (options_.gain == GainMeasure::kTime)
+      result_.time = time_models(original_, result_.model, statement_.inputs[0]);
     if (scored_.empty()) return;
     result_.before = score_of(statement_.reference, scored_, statement_.labels);
     result_.after = score_of(outputs, scored_, statement_.labels);
   }
 
   const QuantizeOptions& options_;
+  const EditableModel& original_;
   EditableModel base_;  ///< With norms folded and channels equalized.
   QuantizeResult result_;
+  std::vector<NamedTensors> calibration_;
   MeasuredSamples choice_, statement_;
-  std::string scored_;                   ///< The output that labels are of; empty: there are none.
-  StaticForm form_;                      ///< A dynamic one has the sites alone.
-  std::map<std::string, double> flops_;  ///< By output.
-  std::vector<SiteCost> costs_;          ///< By site.
+  std::string scored_;  ///< The output that labels are of; empty: there are none.
+  QuantizedForm form_;
+  std::map<std::string, TensorType> types_;  ///< Of the inputs and outputs of sites.
+  std::map<std::string, SiteTime> times_;    ///< By output; with kTime alone.
+  std::map<std::string, double> flops_;      ///< By output.
+  std::vector<SiteCost> costs_;              ///< By site.
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "ridge/compress/static_form.h"
 
+#include <optional>
+
 #include "ridge/compress/weights.h"
 
 namespace ridge::compress {
@@ -16,37 +18,69 @@ Tensor scalar(DType dtype, double value) {
 
 class StaticWriter {
  public:
-  StaticWriter(const EditableModel& model, const StaticForm& form, std::set<std::string> chosen)
-      : model_(model), form_(form) {
-    for (const Site& site : form.sites)
-      if (chosen.contains(site.output) && form.scales.contains(site.input))
+  StaticWriter(const EditableModel& model, const QuantizedForm& form)
+      : model_(model), form_(form) {}
+
+  EditableModel write(std::set<std::string> chosen) {
+    for (const Site& site : form_.sites)
+      if (chosen.contains(site.output) && form_.scales.contains(site.input))
         sites_[site.output] = &site;
       else
         chosen.erase(site.output);
-    points_ = points_of(model, form.sites, chosen);
+    points_ = points_of(model_, form_.sites, chosen);
     for (auto& [value, from] : points_.range_of)
-      if (!form.scales.contains(from)) from = value;
-  }
-
-  EditableModel write() {
-    // Constants are looked up among the nodes until all are written.
-    const std::vector<EditableNode> nodes = model_.nodes();
-    for (size_t i = 0; i < nodes.size(); ++i) add(nodes[i], i);
-    model_.nodes() = std::move(nodes_);
+      if (!form_.scales.contains(from)) from = value;
+    add_nodes();
     model_.remove_unused(unused_);
     return std::move(model_);
   }
 
+  SwitchedModel write_switched() {
+    switches_.emplace(model_, form_.sites.size());
+    for (const Site& site : form_.sites) {
+      if (!form_.scales.contains(site.input)) continue;
+      sites_[site.output] = &site;
+      points_.range_of[site.input] = site.input;
+    }
+    add_nodes();
+    return {std::move(model_), switches_->input()};
+  }
+
  private:
+  void add_nodes() {
+    // Constants are looked up among the nodes until all are written.
+    const std::vector<EditableNode> nodes = model_.nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) switches_ ? add_switched(nodes[i]) : add(nodes[i], i);
+    model_.nodes() = std::move(nodes_);
+  }
+
+  const Site* site_of(const EditableNode& node) const {
+    const auto found =
+        node.proto.outputs.empty() ? sites_.end() : sites_.find(node.proto.outputs[0]);
+    return found == sites_.end() ? nullptr : found->second;
+  }
+
   void add(const EditableNode& node, size_t number) {
     std::vector<std::string> inputs = node.proto.inputs;
     for (size_t i = 0; i < inputs.size(); ++i)
       if (points_.inputs.contains({number, i})) inputs[i] = activation(inputs[i]);
-    const auto site =
-        node.proto.outputs.empty() ? sites_.end() : sites_.find(node.proto.outputs[0]);
-    if (site != sites_.end()) quantize_constants(*site->second, inputs);
+    if (const Site* const site = site_of(node)) quantize_constants(*site, inputs);
     nodes_.push_back(inputs == node.proto.inputs ? node
                                                  : renamed(node, inputs, node.proto.outputs));
+  }
+
+  void add_switched(const EditableNode& node) {
+    const Site* const site = site_of(node);
+    if (site == nullptr) return nodes_.push_back(node);
+    const std::string as_it_is = model_.new_name(site->output + "_as_it_is");
+    const std::string in_bytes = model_.new_name(site->output + "_in_bytes");
+    nodes_.push_back(renamed(node, node.proto.inputs, {as_it_is}));
+    std::vector<std::string> inputs = node.proto.inputs;
+    inputs[0] = activation(site->input);
+    quantize_constants(*site, inputs);
+    nodes_.push_back(renamed(node, inputs, {in_bytes}));
+    const auto number = static_cast<size_t>(site - form_.sites.data());
+    switches_->add(number, in_bytes, as_it_is, site->output, nodes_);
   }
 
   void add_node(std::string op, std::vector<std::string> inputs, std::string output, int64_t axis) {
@@ -108,7 +142,7 @@ class StaticWriter {
     const auto quantized = [&] {
       return quantize_weights(weights,
                               site.axis,
-                              form_.method,
+                              form_.ranges,
                               least_scales_for(bias, static_cast<double>(input_scale)));
     };
     ByteWeights bytes = quantized();
@@ -145,7 +179,8 @@ class StaticWriter {
   };
 
   EditableModel model_;
-  const StaticForm& form_;
+  const QuantizedForm& form_;
+  std::optional<SiteSwitches> switches_;
   std::map<std::string, const Site*> sites_;  // by output
   QuantizedPoints points_;
   std::vector<EditableNode> nodes_;
@@ -166,9 +201,13 @@ std::map<std::string, ByteScale> scales_of(const std::map<std::string, Activatio
 }
 
 EditableModel in_static_form(const EditableModel& model,
-                             const StaticForm& form,
+                             const QuantizedForm& form,
                              const std::set<std::string>& chosen) {
-  return StaticWriter(model, form, chosen).write();
+  return StaticWriter(model, form).write(chosen);
+}
+
+SwitchedModel with_static_switches(const EditableModel& model, const QuantizedForm& form) {
+  return StaticWriter(model, form).write_switched();
 }
 
 }  // namespace ridge::compress

@@ -29,6 +29,12 @@ TEST(Output, NumbersForPeople) {
   EXPECT_EQ(grouped(1234567890), "1,234,567,890");
 }
 
+TEST(Output, TimesOfRuns) {
+  EXPECT_EQ(run_time_text(1.25e-5), "12.5 us");
+  EXPECT_EQ(run_time_text(8.3e-4), "830 us");
+  EXPECT_EQ(run_time_text(0.0142), "14.2 ms");
+}
+
 TEST(Output, Durations) {
   EXPECT_EQ(duration_text(0.04), "0.0 s");
   EXPECT_EQ(duration_text(9.94), "9.9 s");

@@ -39,15 +39,17 @@ TEST(Quantize, AConvolutionalModel) {
   const QuantizeData data = normal_data({1, 3, 8, 8}, 24);
   const QuantizeResult result = quantize_model(model, data, {});
   EXPECT_EQ(result.folded_norms, 1);
-  EXPECT_EQ(result.calibrated, 12u);
-  EXPECT_EQ(result.held_out, 12u);
+  EXPECT_EQ(result.samples.calibrated, 12u);
+  EXPECT_EQ(result.samples.chosen_by, 6u);
+  EXPECT_EQ(result.samples.held_out, 6u);
+  EXPECT_TRUE(result.samples.is_choice_apart);
   EXPECT_TRUE(result.passed()) << result.drop;
   EXPECT_GE(result.quantized(), 2u);
   EXPECT_GT(result.drop, 0);
   EXPECT_EQ(result.output, "y");
   // The statement is of the model that is handed over, on samples that calibration has not seen.
   std::vector<NamedTensors> held;
-  for (size_t i = 1; i < data.samples.samples.size(); i += 2)
+  for (size_t i = 3; i < data.samples.samples.size(); i += 4)
     held.push_back(data.samples.samples[i]);
   EXPECT_EQ(result.drop,
             100 * error_power(outputs_on(model, held), outputs_on(result.model, held)));
@@ -130,16 +132,24 @@ TEST(Quantize, LeavesSitesThatTheLimitForbids) {
   EXPECT_FALSE(none.passed());
 }
 
-TEST(Quantize, SecondsGainedDecideTheOrder) {
-  QuantizeOptions options{.max_drop = kAny, .seconds_gained = {{"third", 1e6}}};
-  const QuantizeResult result =
-      quantize_model(editable(model_bytes(mlp_parts())), normal_data({1, 16}, 8), options);
-  EXPECT_EQ(result.sites[0].name, "third");
-  EXPECT_EQ(result.sites[0].gain, 1e6);
-  options.seconds_gained.clear();
-  const QuantizeResult by_flops =
-      quantize_model(editable(model_bytes(mlp_parts())), normal_data({1, 16}, 8), options);
-  EXPECT_EQ(site_of(by_flops, "second").gain, 2 * 24 * 24);
+TEST(Quantize, TimesDecideTheOrderAndWhatStays) {
+  const EditableModel model = editable(model_bytes(mlp_parts()));
+  const QuantizeData data = normal_data({1, 16}, 8);
+  const QuantizeResult timed =
+      quantize_model(model,
+                     data,
+                     {.max_drop = kAny,
+                      .gain = GainMeasure::kTime,
+                      .times = {{"h1", {2e-6, 1e-6}}, {"h2", {3e-6, 3e-6}}, {"y", {2, 1}}}});
+  EXPECT_EQ(timed.quantized(), 2u);
+  EXPECT_EQ(timed.sites[0].name, "third");
+  EXPECT_EQ(timed.sites[0].time->gain(), 1);
+  EXPECT_EQ(site_of(timed, "second").reason, "3 us in bytes, 3 as it is");
+  ASSERT_TRUE(timed.time.has_value());
+  EXPECT_GT(timed.time->in_bytes, 0);
+  const QuantizeResult by_flops = quantize_model(model, data, {.max_drop = kAny});
+  EXPECT_EQ(site_of(by_flops, "second").flops, 2 * 24 * 24);
+  EXPECT_FALSE(by_flops.time.has_value());
 }
 
 TEST(Quantize, SitesThatAreKept) {
@@ -246,8 +256,9 @@ TEST(QuantizeEdges, NoSite) {
 TEST(QuantizeEdges, ASingleSample) {
   const QuantizeResult result = quantize_model(
       editable(model_bytes(mlp_parts())), normal_data({1, 16}, 1), {.max_drop = kAny});
-  EXPECT_FALSE(result.is_held_out_apart);
-  EXPECT_EQ(result.held_out, 1u);
+  EXPECT_FALSE(result.samples.is_held_out_apart);
+  EXPECT_FALSE(result.samples.is_choice_apart);
+  EXPECT_EQ(result.samples.held_out, 1u);
   EXPECT_EQ(result.quantized(), 3u);
 }
 

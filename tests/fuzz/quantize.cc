@@ -7,10 +7,9 @@
 #include <span>
 #include <string>
 
-#include "ridge/compress/dynamic_form.h"
 #include "ridge/compress/equalize.h"
 #include "ridge/compress/fold_norms.h"
-#include "ridge/compress/static_form.h"
+#include "ridge/compress/form.h"
 
 using namespace ridge;
 
@@ -20,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     compress::check_is_float(model);
     compress::fold_norms(model);
     compress::equalize(model);
-    compress::StaticForm form{.sites = compress::find_sites(model).sites};
+    compress::QuantizedForm form{.sites = compress::find_sites(model).sites};
     std::set<std::string> chosen;
     for (const compress::Site& site : form.sites) {
       chosen.insert(site.output);
@@ -32,9 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check_internal(again.nodes().size() == made.nodes().size(), "nodes were lost");
     };
     read_again(model);
-    read_again(compress::in_static_form(model, form, chosen));
-    read_again(
-        compress::in_dynamic_form(model, form.sites, compress::RangeMethod::kMinMax, chosen));
+    for (const auto method :
+         {compress::QuantizeMethod::kStatic, compress::QuantizeMethod::kDynamic}) {
+      form.method = method;
+      read_again(compress::in_form(model, form, chosen));
+      read_again(compress::with_switches(model, form).model);
+    }
   } catch (const UserError&) {
     // A clear refusal is the other right answer.
   }

@@ -111,6 +111,12 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+std::string run_time_text(double seconds) {
+  if (seconds < 1e-4) return fmt::format("{:.1f} us", 1e6 * seconds);
+  if (seconds < 1e-2) return fmt::format("{:.0f} us", 1e6 * seconds);
+  return fmt::format("{:.1f} ms", 1e3 * seconds);
+}
+
 std::string grouped(int64_t value) {
   std::string text = fmt::format("{}", value);
   const size_t sign = value < 0 ? 1 : 0;

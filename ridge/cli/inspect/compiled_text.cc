@@ -52,18 +52,12 @@ std::string step_text(const CompiledFacts& facts, const EntryFacts& entry) {
   return {};
 }
 
-std::string seconds_text(double seconds) {
-  if (seconds < 1e-4) return fmt::format("{:.1f} us", 1e6 * seconds);
-  if (seconds < 1e-2) return fmt::format("{:.0f} us", 1e6 * seconds);
-  return fmt::format("{:.1f} ms", 1e3 * seconds);
-}
-
 // Candidates of one node: the pick first.
 std::string candidates_text(const NodeTimes& times) {
   const auto text_of = [](const CandidateTime& candidate) {
     if (!candidate.note.empty()) return fmt::format("{} ({})", candidate.name, candidate.note);
     if (candidate.seconds == 0) return candidate.name;
-    return fmt::format("{} {}", candidate.name, seconds_text(candidate.seconds));
+    return fmt::format("{} {}", candidate.name, run_time_text(candidate.seconds));
   };
   std::string text = text_of(times.candidates[times.pick]);
   for (size_t i = 0; i < times.candidates.size(); ++i)
@@ -90,7 +84,7 @@ std::string choices_text(const CompiledFacts& facts) {
     text += fmt::format(
         "\nkernels of '{}', the pick of each launch first; each timed alone, in all {}\n{}",
         facts.entries[e].name,
-        seconds_text(sum),
+        run_time_text(sum),
         rows);
   }
   return text;

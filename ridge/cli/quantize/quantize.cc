@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using compress::EditableModel;
+using compress::GainMeasure;
 using compress::QuantizeData;
 using compress::QuantizeMethod;
 using compress::QuantizeOptions;
@@ -31,7 +32,7 @@ constexpr int64_t kMostLabelled = 4096;
 constexpr const char* kLabels = "labels";
 
 struct QuantizeVerb {
-  std::string model, data, method = "static", ranges = "minmax", output;
+  std::string model, data, method = "static", ranges = "minmax", gain = "time", output;
   std::vector<std::string> keep, dims;
   std::optional<double> max_drop;
   bool equalize = false, correct_bias = false, eval = false, json = false;
@@ -95,7 +96,8 @@ bool run_quantize(const QuantizeVerb& verb) {
                                 .equalize = verb.equalize,
                                 .correct_bias = verb.correct_bias,
                                 .max_drop = verb.max_drop,
-                                .keep = verb.keep};
+                                .keep = verb.keep,
+                                .gain = parse_option<GainMeasure>("--gain", verb.gain)};
   apply_threads();
   const QuantizeData data = read_data(verb);
   if (data.samples.is_drawn)
@@ -122,8 +124,8 @@ void add_quantize(CLI::App& app, int& exit_code) {
   sub->add_option(
          "--data",
          verb->data,
-         "Samples: arrays by input, half for calibration, half for the statement (16 drawn "
-         "ones)")
+         "Samples: arrays by input; half for calibration, a quarter for the choice of sites, a "
+         "quarter for the statement (16 drawn ones)")
       ->type_name("FILE.npz");
   sub->add_option(
       "--method",
@@ -139,6 +141,9 @@ void add_quantize(CLI::App& app, int& exit_code) {
                   "(0.5)")
       ->type_name("PERCENT");
   sub->add_flag("--eval", verb->eval, "The array 'labels' of the samples has their classes");
+  sub->add_option("--gain",
+                  verb->gain,
+                  "What the order of sites weighs errors against: measured time, or flops (time)");
   sub->add_option("--keep", verb->keep, "Name of a node that stays as it is; repeatable")
       ->type_name("SITE")
       ->allow_extra_args(false);

@@ -14,6 +14,7 @@ namespace {
 using compress::QuantizeResult;
 using compress::Score;
 using compress::SiteResult;
+using compress::SiteTime;
 
 int64_t size_on_disk(const std::string& path) {
   std::error_code error;
@@ -25,6 +26,10 @@ int64_t written_bytes(const QuantizeFiles& files) {
   return size_on_disk(files.output) + size_on_disk(files.data_file);
 }
 
+void write_time(JsonWriter& json, const std::optional<SiteTime>& time) {
+  if (time) json.field("seconds", time->in_bytes).field("seconds_as_it_is", time->as_it_is);
+}
+
 void write_sites(JsonWriter& json, const QuantizeReport& report) {
   json.key("sites").begin_array();
   for (const SiteResult& site : report.result.sites) {
@@ -33,8 +38,8 @@ void write_sites(JsonWriter& json, const QuantizeReport& report) {
     if (!site.reason.empty()) json.field("reason", site.reason);
     if (site.order > 0) json.field("order", site.order).field("tied", site.is_tied);
     if (site.error) json.field("error_power", *site.error);
-    if (site.order > 0)
-      json.field(report.options.seconds_gained.empty() ? "flops" : "seconds", site.gain);
+    if (site.order > 0) json.field("flops", site.flops);
+    write_time(json, site.time);
     json.end_object();
   }
   json.end_array();
@@ -48,12 +53,16 @@ void write_score(JsonWriter& json, std::string_view key, const std::optional<Sco
 
 std::string shares_text(double percent) { return fmt::format("{:.3g} %", percent); }
 
+std::string times_text(const SiteTime& time) {
+  return fmt::format("{}, {}", run_time_text(time.as_it_is), run_time_text(time.in_bytes));
+}
+
 std::string statement_text(const QuantizeReport& report) {
   const QuantizeResult& result = report.result;
   const std::string samples = fmt::format("{} {}sample{}",
-                                          result.held_out,
-                                          result.is_held_out_apart ? "held-out " : "",
-                                          result.held_out == 1 ? "" : "s");
+                                          result.samples.held_out,
+                                          result.samples.is_held_out_apart ? "held-out " : "",
+                                          result.samples.held_out == 1 ? "" : "s");
   const std::string verdict = result.quantized() == 0
                                   ? "no site is within the limit, and nothing is written"
                               : result.passed() ? "within the limit"
@@ -89,11 +98,15 @@ std::string json_report(const QuantizeReport& report) {
   json.field("folded_norms", result.folded_norms);
   json.field("equalized_pairs", result.equalized_pairs);
   json.field("corrects_bias", report.options.correct_bias);
+  json.field("gain", name_of(report.options.gain));
   json.key("samples").begin_object().field("drawn", report.samples.is_drawn);
-  json.field("calibrated", result.calibrated).field("held_out", result.held_out);
-  json.field("held_out_apart", result.is_held_out_apart).end_object();
+  const compress::SampleCounts& samples = result.samples;
+  json.field("calibrated", samples.calibrated).field("chosen_by", samples.chosen_by);
+  json.field("held_out", samples.held_out).field("choice_apart", samples.is_choice_apart);
+  json.field("held_out_apart", samples.is_held_out_apart).end_object();
   write_sites(json, report);
   json.field("quantized", result.quantized());
+  write_time(json, result.time);
   json.key("statement").begin_object().field("measure", result.after ? "top-1" : "error power");
   json.field("drop_percent", result.drop).field("limit_percent", result.limit);
   json.field("output", result.output).field("error_power", result.error_power);
@@ -112,16 +125,21 @@ std::string json_report(const QuantizeReport& report) {
 
 std::string text_report(const QuantizeReport& report) {
   const QuantizeResult& result = report.result;
-  std::string text = fmt::format("{}: {}, ranges by {}, {} of {} for calibration\n\n",
+  const std::string apart = result.samples.is_choice_apart
+                                ? fmt::format(", {} for the choice", result.samples.chosen_by)
+                                : std::string();
+  std::string text = fmt::format("{}: {}, ranges by {}, {} of {} for calibration{}\n\n",
                                  report.files.model,
                                  name_of(report.options.method),
                                  name_of(report.options.ranges),
-                                 result.calibrated,
-                                 report.samples.words(report.samples.samples.size()));
+                                 result.samples.calibrated,
+                                 report.samples.words(report.samples.samples.size()),
+                                 apart);
   if (result.folded_norms > 0)
     text += fmt::format("  {} batch norms folded into convolutions\n", result.folded_norms);
   if (result.equalized_pairs > 0)
     text += fmt::format("  {} pairs of convolutions equalized\n", result.equalized_pairs);
+  const bool is_timed = report.options.gain == compress::GainMeasure::kTime;
   size_t width = 4;
   for (const SiteResult& site : result.sites) width = std::max(width, site.name.size());
   text += fmt::format("  {:>5}  {:{}}  {:6}  {:>9}  {}\n",
@@ -130,7 +148,7 @@ std::string text_report(const QuantizeReport& report) {
                       width,
                       "op",
                       "error",
-                      report.options.seconds_gained.empty() ? "FLOP" : "seconds");
+                      is_timed ? "as it is, in bytes" : "FLOP");
   for (const SiteResult& site : result.sites) {
     if (site.order == 0) continue;
     text += fmt::format("  {:>5}  {:{}}  {:6}  {:>9}  {}{}\n",
@@ -139,7 +157,7 @@ std::string text_report(const QuantizeReport& report) {
                         width,
                         site.op,
                         shares_text(100 * site.error.value_or(0)),
-                        scaled(site.gain),
+                        site.time ? times_text(*site.time) : scaled(site.flops),
                         site.is_quantized ? "" : "  stays: " + site.reason);
   }
   for (const SiteResult& site : result.sites)
@@ -147,6 +165,11 @@ std::string text_report(const QuantizeReport& report) {
       text +=
           fmt::format("      -  {:{}}  {:6}  stays: {}\n", site.name, width, site.op, site.reason);
   text += "\n  " + statement_text(report);
+  if (result.time && result.quantized() > 0)
+    text += fmt::format("  a run on one sample takes {}, {} before: {:.2f} times as fast\n",
+                        run_time_text(result.time->in_bytes),
+                        run_time_text(result.time->as_it_is),
+                        result.time->as_it_is / result.time->in_bytes);
   if (!report.files.output.empty())
     text += fmt::format("  {}  {}, of {}\n",
                         report.files.output,
