@@ -31,9 +31,9 @@ std::function<LoadedModel()> opener_of(const BenchOptions& options, const LoadOp
   std::function<LoadedModel(TrainObserver&)> open;
   if (is_onnx_file(path)) {
     apply_onnx_options(path, load, settings());
-    open = [path, device = load.device](TrainObserver& observer) {
-      return load_onnx_model(path, device, observer);
-    };
+    const ModelRecipe recipe = options.request.recipe.value_or(ModelRecipe{});
+    open = [run = model_to_run(recipe, options.recipe, path), device = load.device](
+               TrainObserver& observer) { return load_onnx_model(run, device, observer); };
   } else {
     const ModelFiles files = find_model(path, load, settings());
     open = [files](TrainObserver& observer) {

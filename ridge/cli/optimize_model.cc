@@ -136,6 +136,10 @@ int run_optimize_model(const std::string& model,
   TrialLog log(&ledger);
   OptimizeResult result = run_loop(*target, request.loop, log);
   if (both.price_per_hour > 0) result.summary.price_per_hour = both.price_per_hour;
+  if (result.summary.gained()) {
+    const fs::path place = options.recipe.empty() ? out / "recipe.toml" : fs::path(options.recipe);
+    target->write_files(result.summary.recipe, place.parent_path());
+  }
   return write_result(std::move(result), out, {both.json, both.all}, options.recipe);
 }
 

@@ -104,13 +104,16 @@ struct OpenedModel {
   data::Crop crop{};  ///< How pictures that are samples are cropped.
 };
 
-OpenedModel open_predicted(const PredictOptions& options, TrainObserver& observer) {
+// `path`: the model, or the quantized one of the recipe.
+OpenedModel open_predicted(const PredictOptions& options,
+                           const std::string& path,
+                           TrainObserver& observer) {
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   if (is_onnx_file(options.model)) {
     apply_onnx_options(options.model, load, settings());
     apply_threads();
-    return {.kind = "onnx", .model = load_onnx_model(options.model, load.device, observer)};
+    return {.kind = "onnx", .model = load_onnx_model(path, load.device, observer)};
   }
   const ModelFiles files = find_model(options.model, load, settings());
   apply_threads();
@@ -173,7 +176,8 @@ void run_predict(const PredictOptions& options) {
       options.recipe.empty() ? ModelRecipe{} : read_model_recipe(options.recipe, options.model);
   apply_settings(recipe, options.recipe);
   ProgressDisplay progress(stderr);
-  OpenedModel opened = open_predicted(options, progress);
+  const std::string model = model_to_run(recipe, options.recipe, options.model);
+  OpenedModel opened = open_predicted(options, model, progress);
   ProgramLimits limits{.bindings = 2, .programs = 1};
   if (!options.recipe.empty()) limits = limits_of(recipe, 2);
   ModelSession session(std::move(opened.model), limits);

@@ -17,7 +17,7 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kSession = "session", kKernels = "kernels", kSizes = "sizes",
-                           kRecipe = "recipe";
+                           kFiles = "files", kRecipe = "recipe";
 constexpr int64_t kMostThreads = kMaxThreads, kMostBatch = 1 << 20, kMostInstances = kMaxThreads;
 constexpr size_t kHashDigits = 16;
 
@@ -83,6 +83,13 @@ KernelPick pick_of(const EntryValue& value) {
   return *pick;
 }
 
+std::string file_name_of(const EntryValue& value) {
+  std::string name = value.text();
+  if (std::filesystem::path(name).filename() != name || name == "." || name == "..")
+    value.refuse("the name of a file beside the recipe");
+  return name;
+}
+
 struct SessionKey {
   std::string_view name;
   void (*set)(ModelRecipe& recipe, const EntryValue& value);
@@ -102,6 +109,8 @@ constexpr std::array kSessionKeys = {
     SessionKey{"passes_off",
                [](ModelRecipe& r, const EntryValue& v) { r.choices.passes_off = pass_names(v); }},
     SessionKey{"pick", [](ModelRecipe& r, const EntryValue& v) { r.choices.pick = pick_of(v); }},
+    SessionKey{"quantized",
+               [](ModelRecipe& r, const EntryValue& v) { r.quantized = file_name_of(v); }},
     SessionKey{"kernels_off",
                [](ModelRecipe& r, const EntryValue& v) { r.choices.kernels_off = v.texts(); }}};
 
@@ -129,7 +138,9 @@ void take_entry(const TomlEntry& entry, ModelRecipe& recipe) {
   const size_t dot = std::min(entry.key.find('.'), entry.key.size());
   const std::string table = entry.key.substr(0, dot);
   const std::string name = unquoted(entry.key.substr(std::min(dot + 1, entry.key.size())));
-  if (entry.is_table && (table == kSession || table == kKernels || table == kSizes)) return;
+  if (entry.is_table &&
+      (table == kSession || table == kKernels || table == kSizes || table == kFiles))
+    return;
   if (table == kSession) return take_session(name, entry, recipe);
   if (table == kKernels) {
     if (!is_hash(name))
@@ -143,11 +154,16 @@ void take_entry(const TomlEntry& entry, ModelRecipe& recipe) {
     recipe.sizes[name] = EntryValue(entry).integer(int64_t{1} << 40);
     return;
   }
+  if (table == kFiles) {
+    recipe.files[name] = EntryValue(entry).text();
+    return;
+  }
   throw UserError(fmt::format("{}: unknown table '{}'", entry.key_place, shown_text(table)),
                   did_you_mean(table,
                                {std::string(kSession),
                                 std::string(kKernels),
                                 std::string(kSizes),
+                                std::string(kFiles),
                                 std::string(kRecipe)}));
 }
 
@@ -174,6 +190,7 @@ std::string changes_toml(const ModelRecipe& recipe) {
   if (recipe.batch) line("batch", fmt::format("{}", *recipe.batch));
   if (recipe.instances != 1) line("instances", fmt::format("{}", recipe.instances));
   if (choices.precision != DType::kF32) line("precision", toml_quoted(name_of(choices.precision)));
+  if (!recipe.quantized.empty()) line("quantized", toml_quoted(recipe.quantized));
   if (!choices.passes_off.empty()) line("passes_off", list_toml(choices.passes_off));
   if (choices.pick != KernelPick::kFirst) line("pick", toml_quoted(name_of(choices.pick)));
   if (!choices.kernels_off.empty()) line("kernels_off", list_toml(choices.kernels_off));
@@ -210,6 +227,28 @@ ModelRecipe read_model_recipe(const std::string& path, const std::string& model)
   return recipe;
 }
 
+std::string model_to_run(const ModelRecipe& recipe,
+                         const std::string& path,
+                         const std::string& model) {
+  if (recipe.quantized.empty()) return model;
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder =
+      fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
+  const std::string quantized = (folder / recipe.quantized).string();
+  if (!fs::exists(quantized, ignored))
+    throw UserError(
+        fmt::format(
+            "'{}' is missing, which the recipe '{}' runs in the model's place", quantized, path),
+        "copy it beside the recipe, as ridge optimize wrote it");
+  const auto proven = recipe.files.find(recipe.quantized);
+  if (proven != recipe.files.end() && proven->second != model_hash(quantized))
+    throw UserError(
+        fmt::format("'{}' is another file than the recipe '{}' was proven with", quantized, path),
+        fmt::format("run ridge optimize {}", model));
+  return quantized;
+}
+
 bool is_model_recipe(std::string_view text, std::string_view name) {
   for (const TomlEntry& entry : read_toml(text, name))
     if (entry.key == "recipe.schema")
@@ -219,11 +258,14 @@ bool is_model_recipe(std::string_view text, std::string_view name) {
 }
 
 std::string to_toml(const ModelRecipe& recipe) {
-  std::string sizes;
+  std::string sizes, files;
   for (const auto& [name, size] : recipe.sizes)
     sizes += fmt::format("{} = {}\n", toml_quoted(valid_utf8(name)), size);
+  for (const auto& [name, hash] : recipe.files)
+    files += fmt::format("{} = {}\n", toml_quoted(valid_utf8(name)), toml_quoted(hash));
   return claim_toml(recipe.proven, kModelRecipe) + changes_toml(recipe) +
-         (sizes.empty() ? "" : "\n[sizes]\n" + sizes);
+         (sizes.empty() ? "" : "\n[sizes]\n" + sizes) +
+         (files.empty() ? "" : "\n[files]\n" + files);
 }
 
 std::string recipe_hash(const ModelRecipe& recipe) {

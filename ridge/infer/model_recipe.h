@@ -11,14 +11,18 @@
 //   passes_off = ["join_loops"]
 //   pick = "timed"
 //   kernels_off = ["winograd"]
+//   quantized = "m.int8.onnx"     a file beside the recipe, which is run in the model's place
 //   [kernels]
 //   0123456789abcdef = "winograd"
 //   [sizes]                       of the named dimensions that it was proven for
 //   T = 128
+//   [files]                       that lie beside the recipe, by name, with their model_hash()
+//   "m.int8.onnx" = "0123456789abcdef"
 //   [recipe]                      the claim, the machine, and `config`, the hash of the model
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,8 +39,12 @@ struct ModelRecipe {
   std::optional<int64_t> threads = {}, batch = {};
   std::optional<bool> pin = {};
   int64_t instances = 1;
+  /// The name of a model beside the recipe that is run in the place of the one that it is for;
+  /// empty: there is none.
+  std::string quantized = {};
   CompileChoices choices = {};
   Binding sizes = {};
+  std::map<std::string, std::string> files = {};  ///< model_hash() of files that it names.
   RecipeClaim proven = {};
 
   /// Nothing is changed, whatever is said of it.
@@ -48,12 +56,17 @@ struct ModelRecipe {
 ModelRecipe parse_model_recipe(std::string_view text, std::string_view name);
 /// The same of a file, for the model at the path `model`. UserError where it was made for another.
 ModelRecipe read_model_recipe(const std::string& path, const std::string& model);
+/// The path of the model that is run with the recipe at `path`, or in that folder: `model`, or the
+/// quantized one. UserError where that is absent, or another one than `files` says.
+std::string model_to_run(const ModelRecipe& recipe,
+                         const std::string& path,
+                         const std::string& model);
 /// Whether `text` says by its schema that it is a recipe for a model, as every one does that
 /// to_toml() writes. UserError for what is no TOML.
 bool is_model_recipe(std::string_view text, std::string_view name);
 /// Equal recipes have equal texts, which parse_model_recipe() reads back.
 std::string to_toml(const ModelRecipe& recipe);
-/// 16 hexadecimal digits of what it changes; sizes and what was proven do not count.
+/// 16 hexadecimal digits of what it changes; sizes, files and what was proven do not count.
 std::string recipe_hash(const ModelRecipe& recipe);
 
 /// 16 hexadecimal digits of the model's file: of its size, its first and its last 4 MiB.

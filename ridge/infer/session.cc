@@ -38,7 +38,10 @@ class Call {
   Call& operator=(const Call&) = delete;
 };
 
-LoadedModel load_as(const std::string& path, const SessionOptions& options) {
+LoadedModel load_as(const std::string& model, const SessionOptions& options) {
+  std::string path = model;
+  if (!options.recipe.empty())
+    path = model_to_run(read_model_recipe(options.recipe, model), options.recipe, model);
   return load_model(path, {.weights = options.weights, .device = options.device});
 }
 

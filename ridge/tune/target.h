@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -133,6 +134,9 @@ class Target {
   /// The recipe of what a proof is held against: the subject as it is, or the better way that the
   /// user has already.
   virtual RecipeText baseline() { return recipe({}); }
+  /// Writes the files that a recipe names into the folder where it lies.
+  virtual void write_files(const std::string& /*recipe*/, const std::filesystem::path& /*folder*/) {
+  }
   /// Fills in the change's prediction, by parts of the best and of the candidate.
   virtual void measure(Change& /*change*/, VariantPair /*pair*/) {}
 

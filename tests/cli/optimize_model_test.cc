@@ -123,6 +123,42 @@ TEST_F(OptimizeModel, PredictAndBenchTakeItsRecipe) {
   EXPECT_THAT(predict({"--recipe", "r.toml"}).err, has("was made for another model than 'm.onnx'"));
 }
 
+TEST_F(OptimizeModel, ARecipeRunsAQuantizedModelInItsPlace) {
+  const Ended made = command({"quantize",
+                              "m.onnx",
+                              "--data",
+                              "x.npz",
+                              "--gain",
+                              "flops",
+                              "--max-drop",
+                              "50",
+                              "-o",
+                              "m.static.onnx"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  ModelRecipe recipe;
+  recipe.quantized = "m.static.onnx";
+  recipe.files = {{"m.static.onnx", model_hash((folder_ / "m.static.onnx").string())}};
+  recipe.proven.config = model_hash((folder_ / "m.onnx").string());
+  write("r.toml", to_toml(recipe));
+  const auto predicted = [&](const std::string& model, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"predict", model, "--input", "x.npz", "--output", "y.npy"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = command(words);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return read_npy(folder_ / "y.npy");
+  };
+  const Tensor floats = predicted("m.onnx", {}), bytes = predicted("m.static.onnx", {});
+  EXPECT_FALSE(bytes.same_bits(floats));
+  EXPECT_TRUE(predicted("m.onnx", {"--recipe", "r.toml"}).same_bits(bytes));
+  const Ended bench =
+      command({"bench", "m.onnx", "--recipe", "r.toml", "--seconds", "0.01", "--json"});
+  EXPECT_EQ(bench.code, 0) << bench.err;
+  std::filesystem::remove(folder_ / "m.static.onnx");
+  const Ended gone = command({"bench", "m.onnx", "--recipe", "r.toml"});
+  EXPECT_EQ(gone.code, 2);
+  EXPECT_THAT(gone.err, has("m.static.onnx' is missing"));
+}
+
 // Whether something gains is the machine's matter: what is told is the same everywhere.
 TEST_F(OptimizeModel, TellsTheSameInJsonLedgerAndRecipe) {
   if (is_short_scale()) GTEST_SKIP() << "it takes seconds";

@@ -30,6 +30,8 @@ ModelRecipe some_recipe() {
                     .kernels_off = {"winograd"},
                     .kernels = {{"0123456789abcdef", "im2col_gemm"}}};
   recipe.sizes = {{"T", 128}, {"a.b \"c\"", 3}};
+  recipe.quantized = "m.static.onnx";
+  recipe.files = {{"m.static.onnx", "0123456789abcdef"}};
   recipe.proven.claim = "1.5 times as fast";
   recipe.proven.config = "ff";
   return recipe;
@@ -46,6 +48,8 @@ TEST(ModelRecipe, IsReadBackAsItIsWritten) {
   EXPECT_EQ(again.instances, 2);
   EXPECT_EQ(again.choices, recipe.choices);
   EXPECT_EQ(again.sizes, recipe.sizes);
+  EXPECT_EQ(again.quantized, recipe.quantized);
+  EXPECT_EQ(again.files, recipe.files);
   EXPECT_EQ(again.proven, recipe.proven);
   EXPECT_TRUE(is_model_recipe(text, "r.toml"));
   EXPECT_FALSE(again.empty());
@@ -57,6 +61,7 @@ TEST(ModelRecipe, HashIsOfWhatItChanges) {
   const std::string hash = recipe_hash(recipe);
   recipe.proven = {};
   recipe.sizes = {};
+  recipe.files = {};
   EXPECT_EQ(recipe_hash(recipe), hash);
   recipe.choices.kernels["0123456789abcdef"] = "winograd";
   EXPECT_NE(recipe_hash(recipe), hash);
@@ -73,6 +78,8 @@ TEST(ModelRecipe, WhatIsWrongHasItsPlace) {
   EXPECT_THAT(error("[session]\nprecision = \"f16\"\n"), HasSubstr("\"f32\" or \"bf16\""));
   EXPECT_THAT(error("[session]\npick = \"best\"\n"), HasSubstr("first|timed|timed_any_bits"));
   EXPECT_THAT(error("[session]\npasses_off = [\"fuse\"]\n"), HasSubstr("names of passes"));
+  EXPECT_THAT(error("[session]\nquantized = \"a/m.onnx\"\n"),
+              HasSubstr("the name of a file beside the recipe"));
   EXPECT_THAT(error("[kernels]\nx = \"gemm\"\n"), HasSubstr("'x' is no hash of a node"));
   EXPECT_THAT(error("[sizes]\nT = -1\n"), HasSubstr("an integer from 1"));
   EXPECT_THAT(error("[sesion]\nthreads = 2\n"), HasSubstr("did you mean 'session'?"));
@@ -96,6 +103,22 @@ TEST(ModelRecipe, IsForItsModel) {
   write_file_atomically(path, to_toml(recipe));
   EXPECT_THAT(user_error([&] { read_model_recipe(path, model); }),
               HasSubstr("is of the runtime 'onnxruntime'"));
+}
+
+TEST(ModelRecipe, RunsAQuantizedModelThatLiesBesideIt) {
+  const TempFolder folder;
+  const std::string quantized = (folder / "m.static.onnx").string();
+  const std::string path = (folder / "r.toml").string();
+  ModelRecipe recipe = some_recipe();
+  EXPECT_THAT(user_error([&] { model_to_run(recipe, path, "m.onnx"); }),
+              HasSubstr("m.static.onnx' is missing, which the recipe"));
+  write_file_atomically(quantized, "a quantized model");
+  EXPECT_THAT(user_error([&] { model_to_run(recipe, path, "m.onnx"); }),
+              HasSubstr("is another file than the recipe"));
+  recipe.files["m.static.onnx"] = model_hash(quantized);
+  EXPECT_EQ(model_to_run(recipe, path, "m.onnx"), quantized);
+  EXPECT_EQ(model_to_run(recipe, folder.path().string(), "m.onnx"), quantized);
+  EXPECT_EQ(model_to_run({}, path, "m.onnx"), "m.onnx");
 }
 
 TEST(CallersTest, AllAreInTheCallAtTheSameTime) {

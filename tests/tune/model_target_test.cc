@@ -25,6 +25,10 @@ constexpr const char* kPicked = "0123456789abcdef";
 struct MadeUpModel {
   double rival_seconds = 0;  ///< A run of one row takes it; 0: there is no rival.
   bool bf16_is_wrong = false, one_thread_is_wrong = false;
+  /// The relative error of a quantized model; without one, samples are drawn, and nothing is
+  /// quantized.
+  std::optional<double> quantized_off = {};
+  std::string folder = {};               ///< Of files that recipes name.
   std::vector<std::string> opened = {};  ///< Recipes.
 };
 
@@ -34,12 +38,14 @@ bool has(const ModelRecipe& recipe, const char* kernel) {
   return false;
 }
 
-// 10 ms for a row: one thread gains a tenth, timed kernels a third, bf16 a half.
+// 10 ms for a row: one thread gains a tenth, timed kernels a third, bf16 a half, bytes half as
+// much again.
 double row_seconds(const ModelRecipe& recipe) {
   double seconds = 0.010;
   if (recipe.threads == 1) seconds /= 1.1;
   if (recipe.choices.pick == KernelPick::kTimed || has(recipe, "fast")) seconds /= 1.3;
   if (recipe.choices.precision == DType::kBF16) seconds /= 1.5;
+  if (!recipe.quantized.empty()) seconds /= 2;
   if (recipe.batch) seconds /= 1.2;
   return seconds;
 }
@@ -58,13 +64,18 @@ SampleOutputs outputs_off(double off, DType dtype, size_t count) {
 
 class MadeUpVariant final : public OpenModel {
  public:
-  MadeUpVariant(
-      double seconds, int64_t samples, SessionFacts facts, SampleOutputs outputs, uint64_t seed)
+  MadeUpVariant(double seconds,
+                int64_t samples,
+                SessionFacts facts,
+                SampleOutputs outputs,
+                uint64_t seed,
+                bool is_quantized = false)
       : seconds_(seconds),
         samples_(samples),
         facts_(std::move(facts)),
         outputs_(std::move(outputs)),
-        generator_(seed) {}
+        generator_(seed),
+        is_quantized_(is_quantized) {}
   Block run(int64_t steps) override {
     std::normal_distribution<double> noise(1, 0.01);
     const double seconds = seconds_ * noise(generator_);
@@ -75,6 +86,7 @@ class MadeUpVariant final : public OpenModel {
   const SessionFacts& facts() const override { return facts_; }
   const SampleOutputs& outputs() const override { return outputs_; }
   int64_t samples() const override { return samples_; }
+  bool is_quantized() const override { return is_quantized_; }
   std::vector<double> take_runs() override { return std::exchange(runs_, {}); }
 
  private:
@@ -84,6 +96,7 @@ class MadeUpVariant final : public OpenModel {
   SampleOutputs outputs_;
   std::mt19937_64 generator_;
   std::vector<double> runs_;
+  bool is_quantized_;
 };
 
 class MadeUpRunners final : public ModelRunners {
@@ -92,7 +105,7 @@ class MadeUpRunners final : public ModelRunners {
     samples_.samples.resize(4);
     samples_.sizes = {{"N", 1}, {"T", 128}};
     samples_.rows = "N";
-    samples_.is_drawn = true;
+    samples_.is_drawn = !model.quantized_off.has_value();
   }
   const ModelSamples& samples() override { return samples_; }
 
@@ -115,16 +128,24 @@ class MadeUpRunners final : public ModelRunners {
     double off = is_bf16 ? 2e-3 : 1e-8;
     if (is_bf16 && model_.bf16_is_wrong) off = 0.05;
     if (recipe.threads == 1 && model_.one_thread_is_wrong) off = 1e-3;
+    const bool is_quantized = !recipe.quantized.empty();
+    if (is_quantized) {
+      off = model_.quantized_off.value();
+      if (recipe.quantized == "m.static.onnx") throw VariantFailed("the error is beyond the limit");
+      write_file_atomically(file(recipe.quantized), "a quantized model");
+    }
     return std::make_unique<MadeUpVariant>(row_seconds(recipe) * static_cast<double>(batch),
                                            batch * recipe.instances,
                                            facts,
                                            outputs_off(off, DType::kF32, count),
-                                           ++seed_);
+                                           ++seed_,
+                                           is_quantized);
   }
   SampleOutputs wide_outputs(ModelRole role, size_t count, int64_t, double& seconds) override {
     seconds = 0.05;
     return outputs_off(role == ModelRole::kControl ? 2e-3 : 0, DType::kF64, count);
   }
+  std::string file(const std::string& name) const override { return model_.folder + "/" + name; }
   std::unique_ptr<OpenModel> open_rival(int64_t batch, std::string& name) override {
     if (model_.rival_seconds == 0) return nullptr;
     name = "ONNX Runtime 9.8.7";
@@ -151,6 +172,7 @@ class ModelLoop : public testing::Test {
  protected:
   ModelLoop() {
     request_.model = (folder_ / "m.onnx").string();
+    model_.folder = folder_.path().string();
     write_file_atomically(request_.model, "a model");
     machine_.cpus = machine_.cores = machine_.threads = 2;
     machine_.huge_pages = "always [madvise] never";
@@ -229,6 +251,37 @@ TEST_F(ModelLoop, WrongOutputsAreRefused) {
       EXPECT_EQ(record.guard, "output 'y' of sample 0 has other bits");
       EXPECT_TRUE(record.pairs.empty());  // nobody times it
     }
+}
+
+// The static form cannot be had within the limit here, and the dynamic one is in the recipe with
+// its file. Its error is that of bytes, which the control of 16 bits would refuse.
+TEST_F(ModelLoop, AQuantizedModelRunsInTheModelsPlace) {
+  model_.quantized_off = 0.05;
+  const OptimizeResult result = run();
+  const auto found = verdicts(result);
+  EXPECT_EQ(found.at("quantize f32 -> int8 (static)"), TrialVerdict::kFailed);
+  EXPECT_EQ(found.at("quantize f32 -> int8 (dynamic)"), TrialVerdict::kKept);
+  EXPECT_GT(result.summary.claim.speedup, 2);
+  const ModelRecipe recipe = parse_model_recipe(result.summary.recipe, "recipe");
+  EXPECT_EQ(recipe.quantized, "m.dynamic.onnx");
+  const TempFolder other;
+  target_->write_files(result.summary.recipe, other.path());
+  EXPECT_EQ(recipe.files,
+            (std::map<std::string, std::string>{
+                {"m.dynamic.onnx", model_hash((other / "m.dynamic.onnx").string())}}));
+}
+
+TEST_F(ModelLoop, AQuantizedModelBeyondTheLimitIsRefused) {
+  model_.quantized_off = 0.5;
+  const OptimizeResult result = run();
+  EXPECT_EQ(verdicts(result).at("quantize f32 -> int8 (dynamic)"), TrialVerdict::kGuardFailed);
+  for (const TrialRecord& record : result.trials)
+    if (record.change == "quantize f32 -> int8 (dynamic)")
+      EXPECT_THAT(record.guard, HasSubstr("% of its power, limit 1 %"));
+}
+
+TEST_F(ModelLoop, NothingIsQuantizedByDrawnSamples) {
+  EXPECT_EQ(verdicts(run()).at("quantize"), TrialVerdict::kNotTried);
 }
 
 TEST_F(ModelLoop, TheFasterOfBothIsTheBaseline) {

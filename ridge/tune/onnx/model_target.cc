@@ -43,6 +43,10 @@ class ModelTarget final : public Target {
       : request_(request), runners_(std::move(runners)), situation_(machine) {
     situation_.is_throughput = request.is_throughput;
     situation_.has_rows = !runners_->samples().rows.empty();
+    situation_.has_data = !runners_->samples().is_drawn;
+    for (const auto method :
+         {compress::QuantizeMethod::kStatic, compress::QuantizeMethod::kDynamic})
+      situation_.quantized[method] = quantized_name(request.model, method);
   }
 
   std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
@@ -98,6 +102,8 @@ class ModelTarget final : public Target {
     if (proven != nullptr) {
       recipe.proven = *proven;
       recipe.proven.config = model_hash(request_.model);
+      if (!recipe.quantized.empty())
+        recipe.files[recipe.quantized] = model_hash(runners_->file(recipe.quantized));
       if (!request_.against) recipe.proven.claim += "; " + std::string(kNoRival);
     }
     return {to_toml(recipe), recipe_hash(recipe)};
@@ -129,6 +135,11 @@ class ModelTarget final : public Target {
 
   double step_seconds() const override { return situation_.step_seconds; }
 
+  void write_files(const std::string& recipe, const std::filesystem::path& folder) override {
+    const std::string name = parse_model_recipe(recipe, "recipe").quantized;
+    if (!name.empty()) write_file_atomically(folder / name, read_file(runners_->file(name)));
+  }
+
   // The first guard of 16 bits runs the control.
   double guard_seconds(SemanticClass semantic_class) const override {
     return semantic_class == SemanticClass::kPrecision && control_.empty() ? 2 * oracle_seconds_
@@ -138,9 +149,8 @@ class ModelTarget final : public Target {
   GuardOutcome guard(const Change& change, VariantPair pair, int64_t until_ns) override {
     if (change.semantic_class == SemanticClass::kBitIdentical)
       return {.passed = true};  // is_sound()
-    const SemanticClass highest = std::max(change.semantic_class, kept_class_);
-    prepare_control(highest, until_ns);
-    return judge(as_model(pair.after), highest);
+    return judge_changed(
+        as_model(pair.after), std::max(change.semantic_class, kept_class_), until_ns);
   }
 
   void keep(const Change& change, TunedVariant& best, const TrialResult& trial) override {
@@ -154,8 +164,7 @@ class ModelTarget final : public Target {
     const OpenModel& without = as_model(pair.before);
     if (classes.left == SemanticClass::kBitIdentical)
       return compare_outputs(without.outputs(), reference_);
-    prepare_control(classes.left, until_ns);
-    return judge(without, classes.left);
+    return judge_changed(without, classes.left, until_ns);
   }
 
   TrialResult prove(VariantPair pair, const ProofOptions& proof) override {
@@ -217,6 +226,15 @@ class ModelTarget final : public Target {
     if (semantic_class < SemanticClass::kPrecision || !control_.empty()) return;
     double seconds = 0;
     control_ = runners_->wide_outputs(ModelRole::kControl, compared_, until_ns, seconds);
+  }
+
+  GuardOutcome judge_changed(const OpenModel& candidate,
+                             SemanticClass semantic_class,
+                             int64_t until_ns) {
+    if (candidate.is_quantized())
+      return judge_quantized(oracle_, candidate.outputs(), samples_words());
+    prepare_control(semantic_class, until_ns);
+    return judge(candidate, semantic_class);
   }
 
   GuardOutcome judge(const OpenModel& candidate, SemanticClass semantic_class) const {

@@ -143,6 +143,21 @@ Proposals propose_precision(const Situation& s) {
            .apply = [](ModelRecipe& recipe) { recipe.choices.precision = DType::kBF16; }}};
 }
 
+Proposals propose_quantize(const Situation& s) {
+  if (!s.recipe.quantized.empty()) return nothing("products multiply bytes already");
+  if (!s.has_data) return nothing("ranges of bytes follow from your samples: give --data FILE.npz");
+  Proposals proposals;
+  for (const auto& [method, name] : s.quantized)
+    proposals.push_back(
+        {.technique = {},
+         .text = fmt::format("quantize f32 -> int8 ({})", name_of(method)),
+         .hypothesis =
+             "products of bytes read a quarter, and the processor multiplies more at a time",
+         .semantic_class = SemanticClass::kPrecision,
+         .apply = [name](ModelRecipe& recipe) { recipe.quantized = name; }});
+  return proposals;
+}
+
 bool fuses(std::string_view pass) {
   return pass.starts_with("fuse_") || pass.starts_with("join_") || pass.starts_with("recognize_");
 }
@@ -179,6 +194,7 @@ struct Technique {
 constexpr std::array kTechniques = {Technique{"batch", propose_batch},
                                     Technique{"instances", propose_instances},
                                     Technique{"precision", propose_precision},
+                                    Technique{"quantize", propose_quantize},
                                     Technique{"threads", propose_threads},
                                     Technique{"kernels", propose_kernels},
                                     Technique{"pin", propose_pin},

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ridge/base/semantic_class.h"
+#include "ridge/compress/form.h"
 #include "ridge/infer/model_recipe.h"
 #include "ridge/tune/onnx/model_variant.h"
 
@@ -21,7 +23,10 @@ struct ModelSituation {
   SessionFacts facts;       ///< Facts of the best so far.
   double step_seconds = 0;  ///< Seconds of a run of it.
   bool is_throughput = false;
-  bool has_rows = false;    ///< A run may take several rows.
+  bool has_rows = false;  ///< A run may take several rows.
+  bool has_data = false;  ///< The samples are the user's.
+  /// The names of the quantized models that could run in the model's place, by method.
+  std::map<compress::QuantizeMethod, std::string> quantized = {};
   int cpus = 1, cores = 1;  ///< CPUs that the process may use, and cores that they belong to.
   int threads = 1;          ///< Threads without a recipe.
   bool pins = false;        ///< Threads are pinned without a recipe.

@@ -58,7 +58,7 @@ class Server {
         recipe_for(*role, toml.empty() ? ModelRecipe{} : parse_model_recipe(toml, "recipe"));
     apply_threads();
     apply_settings(recipe, "recipe");
-    const std::string model = text("model");
+    const std::string model = model_to_run(recipe, text("folder"), text("model"));
     // Dimensions are the model's own: f64 has those of the session.
     LoadedModel loaded = load_for(*role, model);
     const std::vector<DataSpec> inputs = loaded.source->inputs();
@@ -94,7 +94,11 @@ ModelWorker::ModelWorker(const WorkerOptions& options,
   std::string text;
   JsonWriter json(text);
   json.begin_object().field("open", recipe).field("model", job.model);
-  json.field("samples", job.samples).field("role", name_of(role)).end_object().finish();
+  json.field("samples", job.samples)
+      .field("folder", job.folder)
+      .field("role", name_of(role))
+      .end_object()
+      .finish();
   facts_ = read_fields<SessionFacts>(pipe_.ask(text).at("facts", kAnswer));
 }
 

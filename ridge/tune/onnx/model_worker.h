@@ -1,7 +1,8 @@
 // The process in which a variant of a model runs (worker_pipe.h):
 //
 //   {"open": "RECIPE TOML", "model": "m.onnx",     {"facts": {...}}
-//    "samples": "samples.npz", "role": "session"}
+//    "samples": "samples.npz", "folder": "/x",
+//    "role": "session"}
 //   {"run": 20}                                    {"block": {...}, "runs": [0.011, 0.012]}
 //   {"outputs": "outputs.npz", "count": 8}         {"seconds": 0.21}
 //                                                  {"error": "what is wrong; the fix"}
@@ -21,8 +22,9 @@ void serve_model(std::istream& in, std::ostream& out);
 
 /// A model with its data, for workers.
 struct ModelJob {
-  std::string model;    ///< A path.
-  std::string samples;  ///< The path of a file of write_samples().
+  std::string model;     ///< A path.
+  std::string samples;   ///< The path of a file of write_samples().
+  std::string folder{};  ///< Where the files lie that recipes name.
   std::vector<DataSpec> inputs{}, outputs{};
 };
 

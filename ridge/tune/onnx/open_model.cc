@@ -5,11 +5,15 @@
 #include "ridge/attach/folders/private_folder.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/compress/quantize_model.h"
 #include "ridge/infer/load_model.h"
 #include "ridge/run/observer.h"
 
 namespace ridge {
 namespace {
+
+// A model is quantized by so many samples: more change ranges little.
+constexpr size_t kQuantizedBy = 64;
 
 // The number of samples where nobody gives data.
 constexpr size_t kDrawn = 8;
@@ -30,6 +34,7 @@ class SessionModel final : public OpenModel {
     const ModelRecipe parsed =
         recipe.empty() ? ModelRecipe{} : parse_model_recipe(recipe, "recipe");
     samples_ = parsed.batch.value_or(1) * parsed.instances;
+    is_quantized_ = !parsed.quantized.empty();
     start();
     if (count > 0) outputs_ = worker_->outputs(count, outputs_path);
   }
@@ -50,6 +55,7 @@ class SessionModel final : public OpenModel {
   const SessionFacts& facts() const override { return worker_->facts(); }
   const SampleOutputs& outputs() const override { return outputs_; }
   int64_t samples() const override { return samples_; }
+  bool is_quantized() const override { return is_quantized_; }
   std::vector<double> take_runs() override { return std::exchange(runs_, {}); }
 
  private:
@@ -63,6 +69,7 @@ class SessionModel final : public OpenModel {
   const ModelJob& job_;
   std::string recipe_;
   int64_t samples_ = 1;
+  bool is_quantized_ = false;
   std::unique_ptr<ModelWorker> worker_;
   double open_seconds_ = 0;
   SampleOutputs outputs_;
@@ -101,6 +108,7 @@ class ModelProcesses final : public ModelRunners {
   explicit ModelProcesses(const ModelRequest& request) : request_(request), folder_("model") {
     job_.model = request.model;
     job_.samples = folder_.path() + "/samples.npz";
+    job_.folder = folder_.path();
     TrainObserver nobody;
     const LoadedModel model = load_onnx_model(request.model, {}, nobody);
     job_.inputs = model.source->inputs();
@@ -122,9 +130,12 @@ class ModelProcesses final : public ModelRunners {
       throw UserError(fmt::format("the recipe is of '{}', which is not asked for", parsed.runtime),
                       fmt::format("give --against {} --python PYTHON", parsed.runtime));
     }
+    make_quantized(recipe, until_ns);
     return std::make_unique<SessionModel>(
         options(until_ns), job_, recipe, count, folder_.path() + "/outputs.npz");
   }
+
+  std::string file(const std::string& name) const override { return folder_.path() + "/" + name; }
 
   SampleOutputs wide_outputs(ModelRole role,
                              size_t count,
@@ -149,6 +160,40 @@ class ModelProcesses final : public ModelRunners {
   }
 
  private:
+  // The model of the recipe's file, where it is not there yet. All sites within the limit are
+  // taken: a trial measures what they gain, and the same samples make the same file.
+  void make_quantized(const std::string& recipe, int64_t until_ns) {
+    const std::string name = recipe.empty() ? "" : parse_model_recipe(recipe, "recipe").quantized;
+    if (name.empty() || std::filesystem::exists(file(name))) return;
+    compress::QuantizeOptions options{.gain = compress::GainMeasure::kFlops};
+    options.on_progress = [until_ns](const std::string& what) {
+      if (now_ns() > until_ns)
+        throw TrialStopped(fmt::format("the time is over while the model is quantized ({})", what));
+    };
+    for (const auto method :
+         {compress::QuantizeMethod::kStatic, compress::QuantizeMethod::kDynamic})
+      if (name == quantized_name(request_.model, method)) options.method = method;
+    try {
+      const compress::QuantizeResult result = compress::quantize_model(
+          compress::EditableModel(std::filesystem::path(request_.model)), {few_samples()}, options);
+      if (!result.passed())
+        throw VariantFailed(
+            fmt::format("the error is {:.2g} % of the power of output '{}', limit {} %",
+                        result.drop,
+                        result.output,
+                        result.limit));
+      result.model.write(file(name));
+    } catch (const UserError& error) {
+      throw VariantFailed(error.message());
+    }
+  }
+
+  ModelSamples few_samples() const {
+    ModelSamples few = samples_;
+    few.samples.resize(std::min(few.samples.size(), kQuantizedBy));
+    return few;
+  }
+
   WorkerOptions options(int64_t until_ns) const {
     return {.program = request_.program, .answer_seconds = kAnswerSeconds, .deadline_ns = until_ns};
   }
@@ -160,6 +205,10 @@ class ModelProcesses final : public ModelRunners {
 };
 
 }  // namespace
+
+std::string quantized_name(const std::string& model, compress::QuantizeMethod method) {
+  return fmt::format("{}.{}.onnx", std::filesystem::path(model).stem().string(), name_of(method));
+}
 
 std::unique_ptr<ModelRunners> model_processes(const ModelRequest& request) {
   return std::make_unique<ModelProcesses>(request);

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ridge/compress/form.h"
 #include "ridge/tune/onnx/model_worker.h"
 #include "ridge/tune/onnx/runtime_peer.h"
 #include "ridge/tune/target.h"
@@ -20,6 +22,8 @@ class OpenModel : public TunedVariant {
   virtual const SessionFacts& facts() const = 0;
   /// The outputs for the samples that the guard compares; none of a rival.
   virtual const SampleOutputs& outputs() const = 0;
+  /// Whether its products multiply bytes: a quantized model runs in the model's place.
+  virtual bool is_quantized() const { return false; }
   /// Rows of a step.
   virtual int64_t samples() const = 0;
   /// Seconds of single runs since the last call, or of some of them, evenly spread.
@@ -37,10 +41,13 @@ class ModelRunners {
   /// The data that all variants run on.
   virtual const ModelSamples& samples() = 0;
   /// A session with the recipe, with outputs for `count` samples; VariantFailed and TrialStopped as
-  /// WorkerPipe has them.
+  /// WorkerPipe has them. The model that a recipe runs in the model's place is made at the first
+  /// time, by the samples; VariantFailed where it would differ by more than its limit.
   virtual std::unique_ptr<OpenModel> open(const std::string& recipe,
                                           size_t count,
                                           int64_t until_ns) = 0;
+  /// The path of a file that a recipe names, which open() has made.
+  virtual std::string file(const std::string& name) const = 0;
   /// The outputs in f64, as WideSource has them for that role; `seconds` is what they took.
   virtual SampleOutputs wide_outputs(ModelRole role,
                                      size_t count,
@@ -61,6 +68,9 @@ struct ModelRequest {
   std::string program{};  ///< The path of ridge, which variants run in.
   LoopOptions loop{};
 };
+
+/// The name of the file that has the model at `model` quantized by that method.
+std::string quantized_name(const std::string& model, compress::QuantizeMethod method);
 
 /// Runners in processes of their own. UserError where the model cannot be imported, the data do not
 /// suit, or a dimension has no size.

@@ -9,6 +9,8 @@
 #include "ridge/base/error.h"
 #include "ridge/base/unit_roundoff.h"
 #include "ridge/base/utf8.h"
+#include "ridge/compress/drop.h"
+#include "ridge/compress/quantize_model.h"
 
 namespace ridge {
 namespace {
@@ -226,6 +228,20 @@ GuardOutcome judge_outputs(const JudgedOutputs& outputs,
                            SemanticClass semantic_class,
                            const std::string& samples) {
   return OutputJudge(outputs, semantic_class, samples).judge();
+}
+
+GuardOutcome judge_quantized(const SampleOutputs& oracle,
+                             const SampleOutputs& candidate,
+                             const std::string& samples) {
+  constexpr double kLimit = compress::QuantizeOptions::kDefaultDrop;
+  std::string output;
+  const double drop = 100 * compress::error_power(oracle, candidate, &output);
+  return {.passed = drop <= kLimit,
+          .text = fmt::format("output '{}' of {} is off f64 by {:.2g} % of its power, limit {} %",
+                              shown_text(output),
+                              samples,
+                              drop,
+                              kLimit)};
 }
 
 GuardOutcome compare_outputs(const SampleOutputs& candidate, const SampleOutputs& expected) {

@@ -9,6 +9,10 @@
 //                  kFarthest times the control's farthest; and the outputs as a whole do not grow
 //                  or shrink (the slope on f64's)
 //
+//   bytes          a model whose products multiply bytes: the error's power is within the limit
+//   that
+//                  `ridge quantize` has where none is given (compress/drop.h)
+//
 // Errors are norms over an output of a sample, relative to its norm in f64. Where f64 has a finite
 // element, so have the variants; integers are those of f64 wherever the plain session has them.
 #pragma once
@@ -35,6 +39,11 @@ struct JudgedOutputs {
 GuardOutcome judge_outputs(const JudgedOutputs& outputs,
                            SemanticClass semantic_class,
                            const std::string& samples);
+
+/// The verdict on a quantized model, against the outputs in f64.
+GuardOutcome judge_quantized(const SampleOutputs& oracle,
+                             const SampleOutputs& candidate,
+                             const std::string& samples);
 
 /// The verdict on a change that keeps the bits.
 GuardOutcome compare_outputs(const SampleOutputs& candidate, const SampleOutputs& expected);
