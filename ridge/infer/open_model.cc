@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridge/base/json_writer.h"
 #include "ridge/infer/trained_data.h"
 #include "ridge/nn/logits_source.h"
 
@@ -76,6 +77,21 @@ TrainedModel open_trained_model(const TrainConfig& config,
   for (const StateEntry& entry : model.source->state()) needed.push_back(entry.name);
   check_names(model.weights, needed);
   return model;
+}
+
+TextMap metadata_of(const TrainedModel& model) {
+  TextMap metadata;
+  if (!model.weights.data) return metadata;
+  const data::DataDescription& trained = *model.weights.data;
+  metadata[data::kDescriptionKey] = data::print_description(trained);
+  if (trained.class_names.empty()) return metadata;
+  std::string classes;
+  JsonWriter json(classes);
+  json.begin_array();
+  for (const std::string& name : trained.class_names) json.value(name);
+  json.end_array().finish();
+  metadata["classes"] = classes;
+  return metadata;
 }
 
 }  // namespace ridge

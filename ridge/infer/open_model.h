@@ -31,4 +31,8 @@ TrainedModel open_trained_model(const TrainConfig& config,
                                 const std::string& weights,
                                 TrainObserver& observer);
 
+/// What a file of the model says of the data that it was trained on: their description, and the
+/// names of their classes, a JSON list, where they have some.
+TextMap metadata_of(const TrainedModel& model);
+
 }  // namespace ridge

@@ -158,5 +158,16 @@ TEST_F(ExportVerb, SaysWhatIsWrong) {
   EXPECT_FALSE(std::filesystem::exists(path("w")));
 }
 
+// `ridge quantize` of a run is that of the ONNX model that is exported of it.
+TEST_F(ExportVerb, ARunIsQuantizedAsItsExport) {
+  ASSERT_EQ(write({"--onnx", path("m.onnx")}).code, 0);
+  for (const auto& [from, to] : {std::pair("run", "a.onnx"), std::pair("m.onnx", "b.onnx")}) {
+    const Outcome outcome =
+        run({"quantize", path(from), "--gain", "flops", "--max-drop", "100", "-o", path(to)});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+  EXPECT_EQ(read_file(path("a.onnx")), read_file(path("b.onnx")));
+}
+
 }  // namespace
 }  // namespace ridge::test

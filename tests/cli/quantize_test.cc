@@ -146,7 +146,8 @@ TEST_F(QuantizeVerb, WrongUsage) {
               HasSubstr("did you mean 'second'?"));
   EXPECT_THAT(error(quantize({"-o", q, "--data", data, "--method", "dynamic", "--equalize"})),
               HasSubstr("are for the static method"));
-  EXPECT_THAT(error(run({"quantize", path("run"), "-o", q})), HasSubstr("is no ONNX model"));
+  EXPECT_THAT(error(run({"quantize", path("run"), "-o", q})), HasSubstr("run"));
+  EXPECT_THAT(error(quantize({"-o", q, "--weights", "w"})), HasSubstr("an ONNX model has its own"));
   EXPECT_THAT(error(quantize({"-o", path("missing/q.onnx")})), HasSubstr("missing"));
   EXPECT_EQ(quantize({"-o", q, "--data", data}).code, 0);
   EXPECT_THAT(error(run({"quantize", q, "--data", data, "-o", path("again.onnx")})),

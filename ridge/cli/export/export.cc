@@ -38,22 +38,6 @@ struct ExportReport {
   std::string config{};  ///< The config.json beside it; empty: none.
 };
 
-// The data that the model was trained on, and the names of their classes where they have some.
-TextMap metadata_of(const TrainedModel& model) {
-  TextMap metadata;
-  if (!model.weights.data) return metadata;
-  const data::DataDescription& trained = *model.weights.data;
-  metadata[data::kDescriptionKey] = data::print_description(trained);
-  if (trained.class_names.empty()) return metadata;
-  std::string classes;
-  JsonWriter json(classes);
-  json.begin_array();
-  for (const std::string& name : trained.class_names) json.value(name);
-  json.end_array().finish();
-  metadata["classes"] = classes;
-  return metadata;
-}
-
 // The file beside the weights by which transformers opens their folder; empty where it would not.
 std::string config_place(const std::string& weights, TensorNames names) {
   const std::filesystem::path path(weights);

@@ -4,13 +4,18 @@
 #include <filesystem>
 #include <memory>
 
+#include "ridge/attach/folders/private_folder.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
+#include "ridge/base/settings.h"
 #include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
 #include "ridge/cli/quantize/report.h"
+#include "ridge/export/onnx/onnx_export.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/load_model.h"
+#include "ridge/infer/open_model.h"
 #include "ridge/io/npy.h"
 
 namespace ridge {
@@ -32,7 +37,7 @@ constexpr int64_t kMostLabelled = 4096;
 constexpr const char* kLabels = "labels";
 
 struct QuantizeVerb {
-  std::string model, data, method = "static", ranges = "minmax", gain = "time", output;
+  std::string model, weights, data, method = "static", ranges = "minmax", gain = "time", output;
   std::vector<std::string> keep, dims;
   std::optional<double> max_drop;
   bool equalize = false, correct_bias = false, eval = false, json = false;
@@ -45,11 +50,27 @@ E parse_option(const char* flag, const std::string& text) {
   return *value;
 }
 
+// A model that Ridge has trained, as an ONNX model in a folder that is gone with it.
+class ExportedModel {
+ public:
+  ExportedModel(const std::string& model, const std::string& weights) {
+    ProgressDisplay progress(stderr);
+    const ModelFiles files = find_model(model, {.weights = weights}, settings());
+    const TrainedModel trained = open_trained_model(files.config, files.weights, progress);
+    export_onnx(*trained.source, *trained.weights.tensors, metadata_of(trained), path());
+    progress.clear_bar();
+  }
+  std::string path() const { return folder_.path() + "/model.onnx"; }
+
+ private:
+  attach::PrivateFolder folder_{"model"};
+};
+
 void check_files(const QuantizeVerb& verb) {
-  if (!is_onnx_file(verb.model))
-    throw UserError(fmt::format("'{}' is no ONNX model", verb.model),
-                    "ridge export MODEL --onnx FILE.onnx writes what Ridge has trained as one");
   check_place(verb.output);
+  check(!is_onnx_file(verb.model) || verb.weights.empty(),
+        "--weights '{}' is for a model that Ridge has trained; an ONNX model has its own",
+        verb.weights);
   std::error_code ignored;
   if (fs::equivalent(verb.model, verb.output, ignored))
     throw UserError(fmt::format("'{}' would be replaced", verb.model), "give -o another file");
@@ -76,8 +97,8 @@ std::vector<int64_t> read_labels(const std::string& path, size_t samples) {
   return result;
 }
 
-QuantizeData read_data(const QuantizeVerb& verb) {
-  const OnnxSource source{OnnxModel(verb.model)};
+QuantizeData read_data(const QuantizeVerb& verb, const std::string& path) {
+  const OnnxSource source{OnnxModel(path)};
   if (verb.data.empty()) return {.samples = drawn_samples(source, parse_sizes(verb.dims), kDrawn)};
   const int64_t most = verb.eval ? kMostLabelled : kMostSamples;
   QuantizeData data{.samples =
@@ -99,12 +120,15 @@ bool run_quantize(const QuantizeVerb& verb) {
                                 .keep = verb.keep,
                                 .gain = parse_option<GainMeasure>("--gain", verb.gain)};
   apply_threads();
-  const QuantizeData data = read_data(verb);
+  std::optional<ExportedModel> exported;
+  if (!is_onnx_file(verb.model)) exported.emplace(verb.model, verb.weights);
+  const std::string path = exported ? exported->path() : verb.model;
+  const QuantizeData data = read_data(verb, path);
   if (data.samples.is_drawn)
     write_note("ranges and errors are of drawn samples: --data FILE.npz takes yours");
-  const EditableModel model((fs::path(verb.model)));
+  const EditableModel model((fs::path(path)));
   const QuantizeResult result = quantize_model(model, data, options);
-  QuantizeFiles files{.model = verb.model};
+  QuantizeFiles files{.model = verb.model, .floats = path};
   if (result.passed()) {
     files.output = verb.output;
     files.data_file = result.model.write(verb.output);
@@ -120,7 +144,12 @@ void add_quantize(CLI::App& app, int& exit_code) {
   const auto verb = std::make_shared<QuantizeVerb>();
   CLI::App* sub =
       app.add_subcommand("quantize", "Write an ONNX model with products of bytes (INT8)");
-  sub->add_option("model", verb->model, "MODEL.onnx, in f32 (docs/quantization.md)")->required();
+  sub->add_option("model",
+                  verb->model,
+                  "MODEL.onnx, in f32; or a TOML file, or folder of a run or a checkpoint")
+      ->required();
+  sub->add_option("--weights", verb->weights, "As for eval, of a model that Ridge has trained")
+      ->type_name("PATH");
   sub->add_option(
          "--data",
          verb->data,

@@ -113,7 +113,7 @@ std::string json_report(const QuantizeReport& report) {
   write_score(json, "before", result.before);
   write_score(json, "after", result.after);
   json.field("passed", result.passed()).end_object();
-  json.field("model_bytes", size_on_disk(report.files.model));
+  json.field("model_bytes", size_on_disk(report.files.floats));
   if (!report.files.output.empty()) {
     json.field("file", report.files.output);
     if (!report.files.data_file.empty()) json.field("data_file", report.files.data_file);
@@ -174,7 +174,7 @@ std::string text_report(const QuantizeReport& report) {
     text += fmt::format("  {}  {}, of {}\n",
                         report.files.output,
                         bytes_text(written_bytes(report.files)),
-                        bytes_text(size_on_disk(report.files.model)));
+                        bytes_text(size_on_disk(report.files.floats)));
   return text;
 }
 

@@ -9,6 +9,7 @@ namespace ridge {
 
 struct QuantizeFiles {
   std::string model;
+  std::string floats;                 ///< The ONNX file that it was read from.
   std::string output{}, data_file{};  ///< Empty: not written.
 };
 
