@@ -147,8 +147,11 @@ class Quantization {
     }
     find_types();
     if (is_static()) calibrate_sites();
-    if (options_.gain == GainMeasure::kTime && !form_.sites.empty()) measure_times();
-    if (!form_.sites.empty()) return;
+    if (form_.sites.empty()) refuse();
+    if (options_.gain == GainMeasure::kTime) measure_times();
+  }
+
+  [[noreturn]] void refuse() const {
     std::string reasons;
     for (const SiteResult& site : result_.sites)
       if (reasons.size() < 300)
@@ -248,6 +251,7 @@ class Quantization {
   }
 
   void measure_sites() {
+    if (form_.sites.empty()) return;
     double flops = 0;
     for (const Site& site : form_.sites) flops += flops_.at(site.output);
     const auto count = static_cast<double>(form_.sites.size());

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "ridge/base/clock.h"
+#include "ridge/base/error.h"
 #include "ridge/compress/calibration.h"
 #include "ridge/compress/points.h"
 

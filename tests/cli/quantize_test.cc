@@ -48,7 +48,7 @@ class QuantizeVerb : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   Outcome quantize(std::vector<std::string> more) const {
-    more.insert(more.begin(), {"quantize", model_});
+    more.insert(more.begin(), {"quantize", model_, "--gain", "flops"});
     return run(more);
   }
   nlohmann::json report(std::vector<std::string> more) const {
@@ -76,6 +76,8 @@ TEST_F(QuantizeVerb, TheCommandsOfItsPageRun) {
     std::vector<std::string> words;
     for (std::string word; text >> word;)
       words.push_back(std::regex_search(word, std::regex("\\.(onnx|np[yz])$")) ? path(word) : word);
+    // How fast a site is here plays no part.
+    if (words.at(0) == "quantize") words.insert(words.end(), {"--gain", "flops"});
     const Outcome outcome = run(words);
     EXPECT_EQ(outcome.code, 0) << line << "\n" << outcome.out << outcome.err;
     ++commands;
@@ -88,7 +90,8 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   EXPECT_EQ(json["schema"], "ridge.quantize/1");
   EXPECT_EQ(json["method"], "static");
   EXPECT_EQ(json["samples"]["calibrated"], 20);
-  EXPECT_EQ(json["samples"]["held_out"], 20);
+  EXPECT_EQ(json["samples"]["chosen_by"], 10);
+  EXPECT_EQ(json["samples"]["held_out"], 10);
   EXPECT_EQ(json["quantized"], 3);
   EXPECT_TRUE(json["statement"]["passed"]);
   EXPECT_EQ(json["statement"]["measure"], "error power");
@@ -102,9 +105,29 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   const Outcome text = quantize({"--data", path("samples.npz"), "-o", path("q.onnx")});
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out,
-              AllOf(HasSubstr("20 of your 40 samples for calibration"),
-                    HasSubstr("on 20 held-out samples: output 'y' is off by"),
+              AllOf(HasSubstr("20 of your 40 samples for calibration, 10 for the choice"),
+                    HasSubstr("on 10 held-out samples: output 'y' is off by"),
                     HasSubstr("(limit 1 %): within the limit")));
+}
+
+// Which sites are faster in bytes is the machine's matter: what is told follows from it.
+TEST_F(QuantizeVerb, TimesDecideWhereNothingElseIsAsked) {
+  const Outcome outcome =
+      run({"quantize", model_, "--data", path("samples.npz"), "-o", path("q.onnx"), "--json"});
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["gain"], "time");
+  EXPECT_GT(json["seconds_as_it_is"], 0);
+  int quantized = 0;
+  for (const auto& site : json["sites"]) {
+    quantized += site["quantized"].get<bool>() ? 1 : 0;
+    if (site["quantized"])
+      EXPECT_LT(site["seconds"], site["seconds_as_it_is"]);
+    else
+      EXPECT_FALSE(site["reason"].get<std::string>().empty());
+  }
+  EXPECT_EQ(json["quantized"], quantized);
+  EXPECT_EQ(outcome.code, json["statement"]["passed"] ? 0 : 1);
+  EXPECT_EQ(std::filesystem::exists(path("q.onnx")), outcome.code == 0);
 }
 
 TEST_F(QuantizeVerb, LabelsGiveAccuracies) {

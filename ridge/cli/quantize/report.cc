@@ -64,7 +64,7 @@ std::string statement_text(const QuantizeReport& report) {
                                           result.samples.is_held_out_apart ? "held-out " : "",
                                           result.samples.held_out == 1 ? "" : "s");
   const std::string verdict = result.quantized() == 0
-                                  ? "no site is within the limit, and nothing is written"
+                                  ? "no site is quantized, and nothing is written"
                               : result.passed() ? "within the limit"
                                                 : "beyond the limit, and nothing is written";
   const std::string error = fmt::format("output '{}' is off by {} of its power",
