@@ -200,6 +200,16 @@ std::string trial_key(const ForeignProposal& proposal, size_t id, const ForeignR
   return key;
 }
 
+std::string settled_beside(const ForeignProposal& proposal,
+                           const ForeignRecipe& best,
+                           int64_t work) {
+  if (!proposal.refusal.empty()) return proposal.refusal;
+  if (proposal.work > 1 && proposal.work < work) return "a larger batch was kept";
+  if (proposal.technique == "model.channels_last" && best.get("model.compile") == "ridge")
+    return "the engine lays out the images of a model that it compiles";
+  return {};
+}
+
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal) {
   ForeignRecipe with = recipe;
   for (const auto& [key, value] : proposal.knobs) {
