@@ -182,9 +182,27 @@ TEST(ForeignTechnique, WhatIsKeptSettlesOthers) {
   EXPECT_EQ(settled_beside(layout, elsewhere, 1), "");
   EXPECT_EQ(settled_beside(layout, compiled, 1),
             "the engine lays out the images of a model that it compiles");
+  compiled.set("model.autocast", "bf16");
+  EXPECT_EQ(settled_beside(layout, compiled, 1), "");
   EXPECT_EQ(settled_beside(refused, none, 1), "it draws");
   EXPECT_EQ(settled_beside(batch, none, 2), "");
   EXPECT_EQ(settled_beside(batch, none, 4), "a larger batch was kept");
+}
+
+TEST(ForeignTechnique, TheEngineAndALayoutReplaceEachOther) {
+  const ForeignProposal layout{.technique = "model.channels_last",
+                               .knobs = {{"model.channels_last", "true"}}};
+  const ForeignProposal engine{.technique = "model.compile", .knobs = {{"model.compile", "ridge"}}};
+  const ForeignProposal inductor{.technique = "model.compile",
+                                 .knobs = {{"model.compile", "default"}}};
+  const ForeignRecipe by_engine = with_proposal({}, engine),
+                      laid_out = with_proposal(by_engine, layout);
+  EXPECT_EQ(laid_out.get("model.compile"), "");
+  EXPECT_EQ(laid_out.get("model.channels_last"), "true");
+  EXPECT_EQ(change_text(by_engine, laid_out),
+            "model.channels_last = true in place of model.compile = ridge");
+  EXPECT_EQ(with_proposal(laid_out, engine).get("model.channels_last"), "");
+  EXPECT_EQ(with_proposal(laid_out, inductor).get("model.channels_last"), "true");
 }
 
 // Batches that lie ready make blocks as long as four queues of them.
