@@ -39,7 +39,7 @@ double LoopState::proof_need() const {
 
 // A change that is still to be kept has to be tried without the others, too.
 double LoopState::rest_need() const {
-  if (kept.empty()) return proof_need();
+  if (kept.empty() || takes_rest) return proof_need();
   const double trials = static_cast<double>(kept.size() + 1) * least_trial_seconds();
   return proof_need() + kWithoutMargin * trials;
 }

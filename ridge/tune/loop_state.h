@@ -24,7 +24,7 @@ struct LoopState {
   double pair_seconds() const { return 4 * costs().block_seconds; }
   /// Seconds to reserve for the proof of what was kept, and those that its blocks take at least.
   double proof_need() const;
-  /// Those and the seconds of trials without each of what was kept.
+  /// Those and, unless `takes_rest`, the seconds of trials without each of what was kept.
   double rest_need() const;
   double proof_block_seconds() const;
   /// Seconds until the search ends, and those until then for a trial of a change of the class, less
@@ -81,6 +81,8 @@ struct LoopState {
   double noise = 0.02;  ///< Standard deviation of a pair's logarithm.
   int64_t timed = 0;    ///< Trials that were timed.
   int64_t proof_pairs = kProofPairs;
+  /// The change that is tried may take the time of the trials without each of what was kept.
+  bool takes_rest = false;
   std::string stopped{};  ///< Why the time ended within a trial; empty: it did not.
 };
 

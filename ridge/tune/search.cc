@@ -62,7 +62,7 @@ class Search {
   void run() {
     propose();
     int listed = 0;
-    for (auto next = next_candidate(); next;) {
+    for (auto next = next_in_time(); next;) {
       const bool is_known = !candidates_[*next].change.needs_measurement;
       const bool is_listed = is_known && loop_.options.is_dry;
       if (!is_listed && loop_.search_is_over()) break;
@@ -73,10 +73,11 @@ class Search {
       else if (!measure(candidates_[*next]))
         take(*next);
       // One candidate at most stays open, so that no more than three variants ever have memory.
-      next = next_candidate();
+      next = next_in_time();
       for (size_t i = 0; i < candidates_.size(); ++i)
         if (i != next) candidates_[i].variant.reset();
     }
+    loop_.takes_rest = false;
     const std::string reason = loop_.search_end_text();
     try_open_again();
     finish_rest(reason);
@@ -130,7 +131,10 @@ class Search {
   }
 
   double trial_seconds(const Candidate& candidate, double gain) const {
-    const double pairs = loop_.pair_seconds() * pairs_expected(gain, loop_.noise);
+    const double block =
+        std::max(loop_.costs().block_seconds,
+                 static_cast<double>(candidate.change.least_steps) * loop_.target.step_seconds());
+    const double pairs = 4 * block * pairs_expected(gain, loop_.noise);
     double seconds = std::min(kTrialShare * loop_.budget.total(), pairs);
     if (candidate.variant == nullptr) seconds += loop_.costs().start_seconds;
     return seconds + loop_.target.guard_seconds(candidate.change.semantic_class);
@@ -174,10 +178,23 @@ class Search {
     return promise;
   }
 
-  std::optional<size_t> next_candidate() const {
+  // Of those that promise at least that factor.
+  std::optional<size_t> next_candidate(double least_gain = 0) const {
     std::vector<std::optional<Promise>> promises;
-    for (const Candidate& candidate : candidates_) promises.push_back(promise_of(candidate));
+    for (const Candidate& candidate : candidates_) {
+      promises.push_back(promise_of(candidate));
+      if (promises.back() && promises.back()->gain < least_gain) promises.back().reset();
+    }
     return most_promising(promises);
+  }
+
+  // A change that promises much is worth more than to learn which of those that were kept could be
+  // left out: once their time has begun, it alone may take it.
+  std::optional<size_t> next_in_time() {
+    loop_.takes_rest = false;
+    if (loop_.options.is_dry || !loop_.search_is_over()) return next_candidate();
+    loop_.takes_rest = true;
+    return next_candidate(kPromise);
   }
 
   Candidate take(size_t index) {

@@ -70,6 +70,7 @@ struct Change {
   /// The prediction is by other subjects: it decides the order, and leaves nothing out.
   bool is_rough = false;
   bool needs_measurement = false;  ///< A quick measurement would say what it gains, or say it anew.
+  int64_t least_steps = 1;         ///< Steps of a block of its trial at the least.
   double gain = 1;                 ///< The factor of speed that its trial measured.
 };
 

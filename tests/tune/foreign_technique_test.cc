@@ -8,7 +8,9 @@
 #include "ridge/base/error.h"
 #include "ridge/tune/pytorch/ceiling.h"
 #include "ridge/tune/pytorch/forecast.h"
+#include "ridge/tune/pytorch/program_meter.h"
 #include "ridge/tune/pytorch/program_report.h"
+#include "ridge/tune/pytorch/runner.h"
 #include "ridge/tune/pytorch/step_shares.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
@@ -165,6 +167,58 @@ TEST(ForeignTechnique, AutocastIsTriedAgainBesideACompiledModel) {
   EXPECT_NE(trial_key(autocast, 3, compiled), trial_key(autocast, 3, none));
   EXPECT_EQ(trial_key(threads, 4, compiled), trial_key(threads, 4, none));
   EXPECT_NE(trial_key(threads, 4, none), trial_key(threads, 5, none));
+}
+
+TEST(ForeignTechnique, WhatIsKeptSettlesOthers) {
+  const ForeignProposal layout{.technique = "model.channels_last",
+                               .knobs = {{"model.channels_last", "true"}}};
+  const ForeignProposal refused{.technique = "loader.cache", .refusal = "it draws"};
+  const ForeignProposal batch{.technique = "loader.batch", .work = 2};
+  const ForeignRecipe none;
+  ForeignRecipe compiled, elsewhere;
+  compiled.set("model.compile", "ridge");
+  elsewhere.set("model.compile", "default");
+  EXPECT_EQ(settled_beside(layout, none, 1), "");
+  EXPECT_EQ(settled_beside(layout, elsewhere, 1), "");
+  EXPECT_EQ(settled_beside(layout, compiled, 1),
+            "the engine lays out the images of a model that it compiles");
+  compiled.set("model.autocast", "bf16");
+  EXPECT_EQ(settled_beside(layout, compiled, 1), "");
+  EXPECT_EQ(settled_beside(refused, none, 1), "it draws");
+  EXPECT_EQ(settled_beside(batch, none, 2), "");
+  EXPECT_EQ(settled_beside(batch, none, 4), "a larger batch was kept");
+}
+
+TEST(ForeignTechnique, TheEngineAndALayoutReplaceEachOther) {
+  const ForeignProposal layout{.technique = "model.channels_last",
+                               .knobs = {{"model.channels_last", "true"}}};
+  const ForeignProposal engine{.technique = "model.compile", .knobs = {{"model.compile", "ridge"}}};
+  const ForeignProposal inductor{.technique = "model.compile",
+                                 .knobs = {{"model.compile", "default"}}};
+  const ForeignRecipe by_engine = with_proposal({}, engine),
+                      laid_out = with_proposal(by_engine, layout);
+  EXPECT_EQ(laid_out.get("model.compile"), "");
+  EXPECT_EQ(laid_out.get("model.channels_last"), "true");
+  EXPECT_EQ(change_text(by_engine, laid_out),
+            "model.channels_last = true in place of model.compile = ridge");
+  EXPECT_EQ(with_proposal(laid_out, engine).get("model.channels_last"), "");
+  EXPECT_EQ(with_proposal(laid_out, inductor).get("model.channels_last"), "true");
+}
+
+// Batches that lie ready make blocks as long as four queues of them.
+TEST(ForeignTechnique, BatchesAheadAreThoseOfWorkersOrOfTheThread) {
+  attach::ProcessFacts facts;
+  facts.loaders.push_back({.batch = 8, .workers = 2, .prefetch = 3});
+  ForeignRecipe recipe;
+  EXPECT_EQ(batches_ahead({}, recipe), 0);
+  EXPECT_EQ(batches_ahead(facts, recipe), 6);
+  recipe.set("loader.workers", "4");
+  EXPECT_EQ(batches_ahead(facts, recipe), 12);
+  recipe.erase("loader.workers");
+  recipe.set("loader.background", "true");
+  EXPECT_EQ(batches_ahead(facts, recipe), 2);
+  EXPECT_EQ(least_block_steps(2), 8);
+  EXPECT_EQ(least_block_steps(0), 1);
 }
 
 TEST(ForeignTechnique, WhatTheUserSetsStays) {

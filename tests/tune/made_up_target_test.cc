@@ -132,6 +132,28 @@ class RoughTarget final : public MadeUpTarget {
   }
 };
 
+// Blocks of 100 s, by its account: trials take 4,400 s, the proof 6,500 s. `late` comes first by
+// its prediction, and what is left then is the time of trials without it and of the proof.
+class LongTarget final : public MadeUpTarget {
+ public:
+  Names techniques() const override { return {"early", "late", "steady"}; }
+  std::vector<Change> changes(std::span<const Change> kept, TunedVariant& best) override {
+    std::vector<Change> changes = MadeUpTarget::changes(kept, best);
+    constexpr double kGains[] = {1.05, 2, 1.2};
+    for (size_t i = 0; i < changes.size(); ++i) {
+      changes[i].predicted = SpeedRange{kGains[i], kGains[i]};
+      changes[i].least_steps = changes[i].technique == long_blocks ? 1'000'000 : 1;
+    }
+    return changes;
+  }
+  TrialOptions trial_options(VariantPair pair, int64_t until_ns) const override {
+    TrialOptions options = MadeUpTarget::trial_options(pair, until_ns);
+    options.block_seconds = 100;
+    return options;
+  }
+  std::string long_blocks{};
+};
+
 class Silent final : public OptimizeObserver {
   void on_message(const std::string&) override {}
   void on_trial(const TrialRecord&) override {}
@@ -263,6 +285,25 @@ TEST(MadeUpTarget, TheNoiseThatItMeasuresDecidesWhatIsTriedFirst) {
     EXPECT_EQ(result.trials.front().technique, first) << noise;
     EXPECT_EQ(result.trials.front().verdict, TrialVerdict::kKept) << result.trials.front().reason;
   }
+}
+
+TEST(MadeUpTarget, APromisingChangeMayTakeTheTimeOfTrialsWithout) {
+  LongTarget target;
+  Silent silent;
+  const OptimizeResult result = run_loop(target, {.budget_seconds = 20'000}, silent);
+  EXPECT_EQ(result.trials[0].technique, "late");
+  EXPECT_EQ(verdict_of(result, "late"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, "steady"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, "early"), TrialVerdict::kNotTried);
+}
+
+// What takes long blocks comes later, though it promises more.
+TEST(MadeUpTarget, LongBlocksCountInTheOrder) {
+  LongTarget target;
+  target.long_blocks = "late";
+  Silent silent;
+  const OptimizeResult result = run_loop(target, {.budget_seconds = 1e6}, silent);
+  EXPECT_EQ(result.trials[0].technique, "steady");
 }
 
 TEST(MadeUpTarget, RoughPredictionsDecideTheOrderAndLeaveNothingOut) {

@@ -125,6 +125,20 @@ int64_t work_of(const attach::ProcessFacts& facts, const ForeignRecipe& recipe) 
   return work;
 }
 
+int64_t batches_ahead(const attach::ProcessFacts& facts, const ForeignRecipe& recipe) {
+  // A thread has two ahead (ridge_background.py), and so has torch's loader for each worker.
+  constexpr int64_t kAhead = 2;
+  if (recipe.get("loader.background") == "true") return kAhead;
+  const attach::LoaderFacts plain =
+      facts.loaders.empty() ? attach::LoaderFacts{} : facts.loaders.front();
+  const auto number = [&](const char* key, int64_t fallback) {
+    const std::string value = recipe.get(key);
+    return value.empty() ? fallback : std::strtoll(value.c_str(), nullptr, 10);
+  };
+  const int64_t prefetch = plain.prefetch > 0 ? plain.prefetch : kAhead;
+  return number("loader.workers", plain.workers) * number("loader.prefetch", prefetch);
+}
+
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
   loop.observer.on_message("the program runs once, to see what it does");
   const attach::ShimOptions options{.profiled_steps = kRecordedSteps,

@@ -49,6 +49,10 @@ struct ProgramCosts {
 /// Samples of a step with the recipe over those of a step without, as the probe of `facts` says.
 int64_t work_of(const attach::ProcessFacts& facts, const ForeignRecipe& recipe);
 
+/// Batches that lie ready where the loader of such a step is full, as far as the recipe asks for
+/// them; 0: none.
+int64_t batches_ahead(const attach::ProcessFacts& facts, const ForeignRecipe& recipe);
+
 /// Runs the program until it has made some steps. VariantFailed where it fails or makes none,
 /// TrialStopped with stop_requested().
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop);

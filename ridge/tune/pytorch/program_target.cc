@@ -130,7 +130,8 @@ class ProgramTarget final : public Target {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
       const std::optional<double> ceiling = ceiling_of(proposal, parts);
-      const std::string text = is_refused ? "" : change_text(best, with_proposal(best, proposal));
+      const ForeignRecipe with = is_refused ? best : with_proposal(best, proposal);
+      const std::string text = is_refused ? "" : change_text(best, with);
       const Forecast gain = forecast(proposal.technique, text, ceiling, request_.history);
       const bool is_foreseen = is_timed_without_leave(proposal);
       const auto timed = foreseen_.find(id);
@@ -144,9 +145,7 @@ class ProgramTarget final : public Target {
            .semantic_class = proposal.semantic_class,
            .id = id,
            .loads = proposal.part == ForeignPart::kLoading,
-           .settled = proposal.work > 1 && proposal.work < work_of(costs_.facts, best)
-                          ? "a larger batch was kept"
-                          : proposal.refusal,
+           .settled = settled_beside(proposal, best, work_of(costs_.facts, best)),
            .settled_as = is_refused ? TrialVerdict::kRefused : TrialVerdict::kNotTried,
            .is_foreseen = is_foreseen,
            .ceiling = ceiling,
@@ -155,7 +154,8 @@ class ProgramTarget final : public Target {
                         : is_refused || is_foreseen ? std::nullopt
                                                     : std::optional(gain.gain),
            .is_rough = true,
-           .needs_measurement = is_foreseen && timed == foreseen_.end()});
+           .needs_measurement = is_foreseen && timed == foreseen_.end(),
+           .least_steps = least_block_steps(batches_ahead(costs_.facts, with))});
     }
     return changes;
   }

@@ -326,6 +326,11 @@ std::string change_text(const ForeignRecipe& from, const ForeignRecipe& to) {
     const auto before = from.environment().find(name);
     if (before == from.environment().end() || before->second != value) add(name, value);
   }
+  std::string replaced;
+  for (const auto& [key, value] : from.changes())
+    if (to.get(key).empty())
+      replaced += fmt::format("{}{} = {}", replaced.empty() ? "" : ", ", key, value);
+  if (!replaced.empty()) text += " in place of " + replaced;
   return text;
 }
 

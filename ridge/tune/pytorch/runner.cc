@@ -283,9 +283,11 @@ Block ForeignRunner::run(int64_t steps) {
   return total;
 }
 
-int64_t ForeignRunner::least_steps() const {
-  return std::max<int64_t>(1, kQueuesOfBlock * parts_->queue);
+int64_t least_block_steps(int64_t batches_ahead) {
+  return std::max<int64_t>(1, kQueuesOfBlock * batches_ahead);
 }
+
+int64_t ForeignRunner::least_steps() const { return least_block_steps(parts_->queue); }
 
 attach::ProcessFacts ForeignRunner::facts() const {
   return parts_->program->facts().value_or(attach::ProcessFacts{});

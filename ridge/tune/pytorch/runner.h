@@ -15,6 +15,10 @@ namespace ridge {
 /// Seconds of a block of the slower variant, at least.
 inline constexpr double kForeignBlockSeconds = 0.2;
 
+/// Steps of a block at the least, where a loader makes so many batches ahead: those that lie ready
+/// are then few beside those that are made.
+int64_t least_block_steps(int64_t batches_ahead);
+
 struct ForeignRunnerOptions {
   int64_t warm_steps = 5;      ///< Before the first block, so many at least, and
   double warm_seconds = 1;     ///< so many seconds of them.

@@ -16,6 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMallocLibrary = "libc.so.6";
+constexpr std::string_view kLayout = "model.channels_last", kCompile = "model.compile",
+                           kEngine = "ridge";
 
 /// What techniques look at; ForeignProposal says what comes of it.
 struct Surroundings {
@@ -200,6 +202,18 @@ std::string trial_key(const ForeignProposal& proposal, size_t id, const ForeignR
   return key;
 }
 
+std::string settled_beside(const ForeignProposal& proposal,
+                           const ForeignRecipe& best,
+                           int64_t work) {
+  if (!proposal.refusal.empty()) return proposal.refusal;
+  if (proposal.work > 1 && proposal.work < work) return "a larger batch was kept";
+  // PyTorch's convolutions of 16 bits may be faster than the engine's, those of f32 are not.
+  if (proposal.technique == kLayout && best.get(kCompile) == kEngine &&
+      best.get("model.autocast").empty())
+    return "the engine lays out the images of a model that it compiles";
+  return {};
+}
+
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal) {
   ForeignRecipe with = recipe;
   for (const auto& [key, value] : proposal.knobs) {
@@ -208,6 +222,9 @@ ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& 
       if (knob != nullptr && (excludes(*knob, other.key) || excludes(other, key)))
         with.erase(other.key);
     with.set(key, value);
+    // The engine lays out images itself: it and PyTorch's layout are two ways to the same.
+    if (key == kCompile && value == kEngine) with.erase(std::string(kLayout));
+    if (key == kLayout && with.get(kCompile) == kEngine) with.erase(std::string(kCompile));
   }
   for (const auto& [name, value] : proposal.variables) {
     // One variable holds all settings of malloc.

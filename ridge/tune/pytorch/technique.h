@@ -57,6 +57,12 @@ std::vector<ForeignProposal> foreign_proposals(
 /// another one, by Knob::again_beside: where that was kept, the trial has another name than before.
 std::string trial_key(const ForeignProposal& proposal, size_t id, const ForeignRecipe& best);
 
+/// Why the proposal is not worth a trial beside the recipe `best`, of steps with `work` times the
+/// samples of the program's; empty: nothing speaks against it.
+std::string settled_beside(const ForeignProposal& proposal,
+                           const ForeignRecipe& best,
+                           int64_t work);
+
 /// The recipe with the proposal over it; what excludes it is taken out.
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal);
 
