@@ -185,6 +185,13 @@ TEST(ForeignTechnique, WhatIsKeptSettlesOthers) {
   compiled.set("model.autocast", "bf16");
   EXPECT_EQ(settled_beside(layout, compiled, 1), "");
   EXPECT_EQ(settled_beside(refused, none, 1), "it draws");
+  const ForeignProposal workers{.technique = "loader.workers", .knobs = {{"loader.workers", "2"}}};
+  const ForeignProposal cache{.technique = "loader.cache", .knobs = {{"loader.cache", "true"}}};
+  ForeignRecipe cached, working;
+  cached.set("loader.cache", "true");
+  working.set("loader.workers", "2");
+  EXPECT_EQ(settled_beside(workers, cached, 1), "loader.cache was kept, and does more of the same");
+  EXPECT_EQ(settled_beside(cache, working, 1), "");
   EXPECT_EQ(settled_beside(batch, none, 2), "");
   EXPECT_EQ(settled_beside(batch, none, 4), "a larger batch was kept");
 }

@@ -207,6 +207,12 @@ std::string settled_beside(const ForeignProposal& proposal,
                            int64_t work) {
   if (!proposal.refusal.empty()) return proposal.refusal;
   if (proposal.work > 1 && proposal.work < work) return "a larger batch was kept";
+  // They leave nothing of what others would shorten.
+  constexpr std::string_view kWhole[] = {"loader.cache", "model.quantize"};
+  const ForeignRecipe with = with_proposal(best, proposal);
+  for (const std::string_view key : kWhole)
+    if (!best.get(key).empty() && with.get(key).empty())
+      return fmt::format("{} was kept, and does more of the same", key);
   // PyTorch's convolutions of 16 bits may be faster than the engine's, those of f32 are not.
   if (proposal.technique == kLayout && best.get(kCompile) == kEngine &&
       best.get("model.autocast").empty())
