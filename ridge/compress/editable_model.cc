@@ -233,10 +233,11 @@ void EditableModel::index_tensors() {
 
 void EditableModel::add_input(const DataSpec& spec) {
   names_.insert(spec.name);
-  inputs_.push_back({.info = {.name = spec.name,
-                              .element_type = onnx::onnx_type_of(spec.dtype),
-                              .has_shape = true},
-                     .part = made(onnx::value_message(spec))});
+  onnx::ValueInfo info;
+  info.name = spec.name;
+  info.element_type = onnx::onnx_type_of(spec.dtype);
+  info.has_shape = true;
+  inputs_.push_back({std::move(info), made(onnx::value_message(spec))});
 }
 
 EditableModel EditableModel::slice(std::vector<EditableNode> nodes,

@@ -22,21 +22,23 @@ using testing::HasSubstr;
 
 class QuantizeVerb : public testing::Test {
  protected:
+  static constexpr int64_t kRows = 160;
+
   QuantizeVerb() {
     model_ = path("model.onnx");
     write_file_atomically(model_, model_bytes(mlp_parts()));
     // Rows of x, and the class that the model itself gives each.
-    const compress::QuantizeData data = normal_data({1, 16}, 40);
+    const compress::QuantizeData data = normal_data({1, 16}, kRows);
     NamedTensors arrays;
-    Tensor x({DType::kF32, {40, 16}});
-    for (size_t i = 0; i < 40; ++i)
+    Tensor x({DType::kF32, {kRows, 16}});
+    for (size_t i = 0; i < size_t{kRows}; ++i)
       for (int64_t k = 0; k < 16; ++k)
         x.set(static_cast<int64_t>(i) * 16 + k, data.samples.samples[i].at("x").at(k));
     arrays.emplace("x", std::move(x));
     ModelSession session(load_model(model_));
     const Tensor y = session.run(arrays).at("y");
-    Tensor labels({DType::kI64, {40}});
-    for (int64_t i = 0; i < 40; ++i) {
+    Tensor labels({DType::kI64, {kRows}});
+    for (int64_t i = 0; i < kRows; ++i) {
       int64_t best = 0;
       for (int64_t k = 1; k < 4; ++k)
         if (y.at(i * 4 + k) > y.at(i * 4 + best)) best = k;
@@ -89,9 +91,9 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   const auto json = report({});
   EXPECT_EQ(json["schema"], "ridge.quantize/1");
   EXPECT_EQ(json["method"], "static");
-  EXPECT_EQ(json["samples"]["calibrated"], 20);
-  EXPECT_EQ(json["samples"]["chosen_by"], 10);
-  EXPECT_EQ(json["samples"]["held_out"], 10);
+  EXPECT_EQ(json["samples"]["calibrated"], 80);
+  EXPECT_EQ(json["samples"]["chosen_by"], 40);
+  EXPECT_EQ(json["samples"]["held_out"], 40);
   EXPECT_EQ(json["quantized"], 3);
   EXPECT_TRUE(json["statement"]["passed"]);
   EXPECT_EQ(json["statement"]["measure"], "error power");
@@ -105,8 +107,8 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   const Outcome text = quantize({"--data", path("samples.npz"), "-o", path("q.onnx")});
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out,
-              AllOf(HasSubstr("20 of your 40 samples for calibration, 10 for the choice"),
-                    HasSubstr("on 10 held-out samples: output 'y' is off by"),
+              AllOf(HasSubstr("80 of your 160 samples for calibration, 40 for the choice"),
+                    HasSubstr("on 40 held-out samples: output 'y' is off by"),
                     HasSubstr("(limit 1 %): within the limit")));
 }
 
@@ -120,10 +122,11 @@ TEST_F(QuantizeVerb, TimesDecideWhereNothingElseIsAsked) {
   int quantized = 0;
   for (const auto& site : json["sites"]) {
     quantized += site["quantized"].get<bool>() ? 1 : 0;
-    if (site["quantized"])
+    if (site["quantized"]) {
       EXPECT_LT(site["seconds"], site["seconds_as_it_is"]);
-    else
+    } else {
       EXPECT_FALSE(site["reason"].get<std::string>().empty());
+    }
   }
   EXPECT_EQ(json["quantized"], quantized);
   EXPECT_EQ(outcome.code, json["statement"]["passed"] ? 0 : 1);

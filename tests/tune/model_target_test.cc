@@ -276,8 +276,9 @@ TEST_F(ModelLoop, AQuantizedModelBeyondTheLimitIsRefused) {
   const OptimizeResult result = run();
   EXPECT_EQ(verdicts(result).at("quantize f32 -> int8 (dynamic)"), TrialVerdict::kGuardFailed);
   for (const TrialRecord& record : result.trials)
-    if (record.change == "quantize f32 -> int8 (dynamic)")
+    if (record.change == "quantize f32 -> int8 (dynamic)") {
       EXPECT_THAT(record.guard, HasSubstr("% of its power, limit 1 %"));
+    }
 }
 
 TEST_F(ModelLoop, NothingIsQuantizedByDrawnSamples) {
