@@ -178,7 +178,7 @@ class Search {
     return promise;
   }
 
-  // Of those that promise at least that factor.
+  // The best candidate that promises at least that factor.
   std::optional<size_t> next_candidate(double least_gain = 0) const {
     std::vector<std::optional<Promise>> promises;
     for (const Candidate& candidate : candidates_) {

@@ -297,7 +297,7 @@ TEST(MadeUpTarget, APromisingChangeMayTakeTheTimeOfTrialsWithout) {
   EXPECT_EQ(verdict_of(result, "early"), TrialVerdict::kNotTried);
 }
 
-// What takes long blocks comes later, though it promises more.
+// A change that takes long blocks comes later, though it promises more.
 TEST(MadeUpTarget, LongBlocksCountInTheOrder) {
   LongTarget target;
   target.long_blocks = "late";

@@ -28,7 +28,7 @@ struct MadeUpModel {
   /// The relative error of a quantized model; without one, samples are drawn, and nothing is
   /// quantized.
   std::optional<double> quantized_off = {};
-  std::string folder = {};               ///< Of files that recipes name.
+  std::string folder = {};               ///< It has the files that recipes name.
   std::vector<std::string> opened = {};  ///< Recipes.
 };
 
