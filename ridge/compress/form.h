@@ -24,7 +24,7 @@ struct QuantizedForm {
   QuantizeMethod method = QuantizeMethod::kStatic;
   RangeMethod ranges = RangeMethod::kMinMax;
   std::vector<Site> sites = {};
-  /// Of activations, by value; the static form alone has them.
+  /// Scales of activations, by value; the static form alone has them.
   std::map<std::string, ByteScale> scales = {};
   /// By site's output: means of its input channels, by which its bias is moved so that the mean of
   /// the result stays. Empty: no bias is corrected.

@@ -330,7 +330,7 @@ class Quantization {
   MeasuredSamples choice_, statement_;
   std::string scored_;  ///< The output that labels are of; empty: there are none.
   QuantizedForm form_;
-  std::map<std::string, TensorType> types_;  ///< Of the inputs and outputs of sites.
+  std::map<std::string, TensorType> types_;  ///< By name: inputs and outputs of sites.
   std::map<std::string, SiteTime> times_;    ///< By output; with kTime alone.
   std::map<std::string, double> flops_;      ///< By output.
   std::vector<SiteCost> costs_;              ///< By site.

@@ -19,8 +19,8 @@
 
 namespace ridge::compress {
 
-/// What the order of sites weighs their errors against: the seconds that a site saves on this
-/// machine, where sites that save none stay as they are; or its floating-point operations.
+/// The gain that the order of sites weighs their errors against: the seconds that a site saves on
+/// this machine, where sites that save none stay as they are; or its floating-point operations.
 enum class GainMeasure : uint8_t { kTime, kFlops };
 constexpr std::string_view names_of(GainMeasure) { return "time|flops"; }
 
@@ -53,7 +53,7 @@ struct SiteResult {
   bool is_quantized = false;
   std::string reason = {};           ///< Why it stays as it is.
   std::optional<double> error = {};  ///< The error power where this site alone is quantized.
-  double flops = 0;                  ///< Of a run on one sample.
+  double flops = 0;                  ///< Floating-point operations of a run on one sample.
   std::optional<SiteTime> time = {};
   int64_t order = 0;     ///< Its place in the order of the choice, from 1; 0: none.
   bool is_tied = false;  ///< It is worth as much as the one before: the file's order decides.
@@ -80,7 +80,7 @@ struct QuantizeResult {
   double error_power = 0;   ///< On held-out samples, of `output`.
   std::string output = {};  ///< The output of the largest error.
   std::optional<Score> before = {}, after = {};  ///< On held-out samples with labels.
-  std::optional<SiteTime> time = {};             ///< Of a whole run on one sample, with kTime.
+  std::optional<SiteTime> time = {};  ///< A whole run on one sample takes it, with kTime.
 
   size_t quantized() const;
   /// The drop of a model with at least one quantized site is within the limit.

@@ -1,4 +1,4 @@
-// What the sites of a model cost one by one: errors at its outputs.
+// Errors at the outputs of a model, of which one site after the other multiplies bytes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the sites of a model take, kernel against kernel, on this machine.
+// Times of the sites of a model, kernel against kernel, on this machine.
 #pragma once
 
 #include <map>

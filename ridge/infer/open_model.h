@@ -31,7 +31,7 @@ TrainedModel open_trained_model(const TrainConfig& config,
                                 const std::string& weights,
                                 TrainObserver& observer);
 
-/// What a file of the model says of the data that it was trained on: their description, and the
+/// The metadata of a file of the model: the description of the data that it was trained on, and the
 /// names of their classes, a JSON list, where they have some.
 TextMap metadata_of(const TrainedModel& model);
 

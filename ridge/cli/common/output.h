@@ -31,7 +31,7 @@ std::string scaled(double value);
 std::string bytes_text(int64_t bytes);
 /// "0.8 s", "42 s", "2:31", "1:02:03".
 std::string duration_text(double seconds);
-/// Of a kernel or a run: "12.5 us", "830 us", "14.2 ms".
+/// The time of a kernel or a run: "12.5 us", "830 us", "14.2 ms".
 std::string run_time_text(double seconds);
 /// "4,690".
 std::string grouped(int64_t value);

@@ -24,7 +24,7 @@ void serve_model(std::istream& in, std::ostream& out);
 struct ModelJob {
   std::string model;     ///< A path.
   std::string samples;   ///< The path of a file of write_samples().
-  std::string folder{};  ///< Where the files lie that recipes name.
+  std::string folder{};  ///< It has the files that recipes name.
   std::vector<DataSpec> inputs{}, outputs{};
 };
 
