@@ -6,16 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "bench/exit_code.h"
+#include "bench/options.h"
 #include "ridge/backend/cpu/cpu_backend.h"
-#include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/cpu/parallel.h"
@@ -227,30 +225,6 @@ void report(JsonWriter& json, const Case& c, const Fastest& bytes, const Fastest
   json.end_object();
 }
 
-// Nothing where help was asked for.
-std::optional<Options> parse_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--help") return std::nullopt;
-    check(i + 1 < argc, "{} needs a value", name);
-    const std::string value = argv[i + 1];
-    if (name == "--threads") {
-      int threads = 0;
-      const auto read = std::from_chars(value.data(), value.data() + value.size(), threads);
-      check(read.ec == std::errc() && threads >= 1, "--threads: '{}' is no positive number", value);
-      set_num_threads(threads);
-    } else if (name == "--isa") {
-      cpu::set_isa(cpu::choose_isa(value));
-    } else if (name == "--json") {
-      options.json = value;
-    } else {
-      throw UserError(fmt::format("unknown option '{}'", name));
-    }
-  }
-  return options;
-}
-
 void run(const Options& options) {
   std::string text;
   JsonWriter json(text, 1);
@@ -274,10 +248,13 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   return ridge::bench::exit_code([&] {
-    const auto options = ridge::parse_options(argc, argv);
-    if (options)
-      ridge::run(*options);
-    else
-      fmt::print("{}", ridge::kUsage);
+    ridge::Options options;
+    if (ridge::bench::read_options(argc,
+                                   argv,
+                                   ridge::kUsage,
+                                   {ridge::bench::threads_option(),
+                                    ridge::bench::isa_option(),
+                                    ridge::bench::text_option("--json", options.json)}))
+      ridge::run(options);
   });
 }

@@ -1,22 +1,19 @@
 // Fused chains out of cache as fractions of the copy bandwidth: in each repetition a copy past the
 // caches and then every chain. Bytes are each input read once plus each output written once; the
 // copy counts read and written bytes.
-//
-// bench_fused [--threads LIST] [--isa avx2|avx512] [--repetitions N] [--json FILE]
 #include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/exit_code.h"
+#include "bench/options.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/isa/peak/peak_kernels.h"
 #include "ridge/backend/cpu/loop.h"
@@ -327,47 +324,18 @@ void run(const Options& options) {
   check(!file.fail(), "cannot write '{}'", options.json);
 }
 
-int parse_count(const std::string& text, const std::string& where) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
-  check(result.ec == std::errc() && result.ptr == end && number >= 1,
-        "{}: '{}' is not a positive number",
-        where,
-        text);
-  return number;
-}
-
 constexpr const char* kUsage =
     "usage: bench_fused [--threads LIST] [--isa auto|avx2|avx512] [--repetitions N] [--json FILE]\n"
     "LIST: numbers of threads, such as 1,2\n";
 
-// Nothing where help was asked for.
-std::optional<Options> parse_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--help") return std::nullopt;
-    check(i + 1 < argc, "{} needs a value", name);
-    std::string value = argv[i + 1];
-    if (name == "--threads") {
-      options.threads.clear();
-      for (size_t comma = 0; comma != std::string::npos;) {
-        comma = value.find(',');
-        options.threads.push_back(parse_count(value.substr(0, comma), name));
-        if (comma != std::string::npos) value.erase(0, comma + 1);
-      }
-    } else if (name == "--isa") {
-      set_isa(choose_isa(value));
-    } else if (name == "--repetitions") {
-      options.repetitions = parse_count(value, name);
-    } else if (name == "--json") {
-      options.json = value;
-    } else {
-      throw UserError(fmt::format("unknown option '{}'", name));
-    }
+// Numbers with commas between them.
+void read_threads(std::string list, Options& options) {
+  options.threads.clear();
+  for (size_t comma = 0; comma != std::string::npos;) {
+    comma = list.find(',');
+    options.threads.push_back(bench::positive_number<int>(list.substr(0, comma), "--threads"));
+    if (comma != std::string::npos) list.erase(0, comma + 1);
   }
-  return options;
 }
 
 }  // namespace
@@ -375,9 +343,19 @@ std::optional<Options> parse_options(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return ridge::bench::exit_code([&] {
-    if (const auto options = ridge::cpu::parse_options(argc, argv))
-      ridge::cpu::run(*options);
-    else
-      fmt::print("{}", ridge::cpu::kUsage);
+    ridge::cpu::Options options;
+    if (ridge::bench::read_options(
+            argc,
+            argv,
+            ridge::cpu::kUsage,
+            {{"--threads",
+              [&](const std::string& value) { ridge::cpu::read_threads(value, options); }},
+             ridge::bench::isa_option(),
+             {"--repetitions",
+              [&](const std::string& value) {
+                options.repetitions = ridge::bench::positive_number<int>(value, "--repetitions");
+              }},
+             ridge::bench::text_option("--json", options.json)}))
+      ridge::cpu::run(options);
   });
 }

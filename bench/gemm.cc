@@ -1,14 +1,11 @@
 // Rate of the GEMM for a list of shapes, against the FMA peak measured in the same minutes: each
 // repetition times the peak, the GEMM (packing included) and, where it is installed, oneDNN.
-//
-// bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE] [--serve yes]
 #include "ridge/backend/cpu/gemm/gemm.h"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -23,6 +20,7 @@
 #include <vector>
 
 #include "bench/exit_code.h"
+#include "bench/options.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_amx.h"
 #include "ridge/backend/cpu/peak.h"
@@ -79,24 +77,13 @@ struct Rates {
   std::vector<double> peak, ridge, dnnl;
 };
 
-int64_t parse_number(const std::string& text, const std::string& where) {
-  int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
-  check(result.ec == std::errc() && result.ptr == end && number >= 1,
-        "{}: '{}' is not a positive number",
-        where,
-        text);
-  return number;
-}
-
 Case parse_case(const std::string& line, const std::string& where) {
   std::istringstream words(line);
   std::string word;
   Case c;
   for (int64_t* size : {&c.shape.m, &c.shape.n, &c.shape.k}) {
     check(static_cast<bool>(words >> word), "{}: a shape needs m, n and k", where);
-    *size = parse_number(word, where);
+    *size = bench::positive_number(word, where);
   }
   while (words >> word) {
     if (word == "NN" || word == "NT" || word == "TN" || word == "TT") {
@@ -105,7 +92,7 @@ Case parse_case(const std::string& line, const std::string& where) {
     } else if (word == "rounded") {
       c.shape.products = GemmProducts::kRounded;
     } else if (word[0] == 'x') {
-      c.batch = parse_number(word.substr(1), where);
+      c.batch = bench::positive_number(word.substr(1), where);
     } else {
       const std::optional<DType> dtype = parse_dtype(word);
       check(dtype && is_float(*dtype), "{}: '{}' is no float dtype", where, word);
@@ -337,7 +324,7 @@ void serve() {
       fmt::print("{}\n", kRuns / inverse);
     } else {
       check(verb == "run" && work, "stdin: '{}' is not understood here", line);
-      const int64_t calls = parse_number(rest, "stdin");
+      const int64_t calls = bench::positive_number(rest, "stdin");
       fmt::print("{}\n", static_cast<double>(calls) / calls_per_second(work, calls));
     }
     std::fflush(stdout);
@@ -351,30 +338,6 @@ constexpr const char* kUsage =
     "       peak f32\n"
     "lines of FILE: m n k [NN|NT|TN|TT] [f32|f64|f16|bf16] [rounded] [xBATCH]; rounded: f32 to "
     "bf16\n";
-
-// Nothing where help was asked for.
-std::optional<Options> parse_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--help") return std::nullopt;
-    check(i + 1 < argc, "{} needs a value", name);
-    const std::string value = argv[i + 1];
-    if (name == "--threads")
-      set_num_threads(static_cast<int>(parse_number(value, name)));
-    else if (name == "--isa")
-      set_isa(choose_isa(value));
-    else if (name == "--json")
-      options.json = value;
-    else if (name == "--shapes")
-      options.shapes = value;
-    else if (name == "--serve")
-      options.serve = value == "yes";
-    else
-      throw UserError(fmt::format("unknown option '{}'", name));
-  }
-  return options;
-}
 
 void run(const Options& options) {
   const std::vector<Case> cases = read_cases(options.shapes);
@@ -413,12 +376,20 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   return ridge::bench::exit_code([&] {
-    const auto options = ridge::cpu::parse_options(argc, argv);
-    if (options && options->serve)
+    ridge::cpu::Options options;
+    if (!ridge::bench::read_options(
+            argc,
+            argv,
+            ridge::cpu::kUsage,
+            {ridge::bench::threads_option(),
+             ridge::bench::isa_option(),
+             ridge::bench::text_option("--json", options.json),
+             ridge::bench::text_option("--shapes", options.shapes),
+             {"--serve", [&](const std::string& value) { options.serve = value == "yes"; }}}))
+      return;
+    if (options.serve)
       ridge::cpu::serve();
-    else if (options)
-      ridge::cpu::run(*options);
     else
-      fmt::print("{}", ridge::cpu::kUsage);
+      ridge::cpu::run(options);
   });
 }

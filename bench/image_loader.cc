@@ -1,8 +1,5 @@
 // Rate of the image loader: decode, random resized crop to 224, mirror, normalise, in batches.
-//
-// bench_image_loader [--folder DIR] [--workers N] [--batch N] [--seconds S] [--json FILE]
-// Without a folder it makes 64 pictures of its own. bench/image_loader.py compares with
-// torchvision.
+// bench/image_loader.py compares with torchvision.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -11,6 +8,7 @@
 #include <string>
 
 #include "bench/exit_code.h"
+#include "bench/options.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/error.h"
@@ -22,34 +20,17 @@
 namespace ridge {
 namespace {
 
+constexpr const char* kUsage =
+    "usage: bench_image_loader [--folder DIR] [--workers N] [--batch N] [--seconds S] [--json "
+    "FILE]\n"
+    "without a folder it makes 64 pictures of its own\n";
+
 struct Options {
   std::string folder, json;
   int64_t workers = usable_cpus();
   int64_t batch = 64;
   double seconds = 3;
 };
-
-Options parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    check(i + 1 < argc, "{} needs a value", name);
-    const char* value = argv[i + 1];
-    if (name == "--folder")
-      options.folder = value;
-    else if (name == "--json")
-      options.json = value;
-    else if (name == "--workers")
-      options.workers = std::atoll(value);
-    else if (name == "--batch")
-      options.batch = std::atoll(value);
-    else if (name == "--seconds")
-      options.seconds = std::atof(value);
-    else
-      throw UserError(fmt::format("there is no option '{}'", name));
-  }
-  return options;
-}
 
 /// Pictures in a folder that is removed at the end.
 class OwnFolder {
@@ -128,7 +109,20 @@ void write_json(const Options& options, const Result& result, std::ostream& out)
 
 int main(int argc, char** argv) {
   return ridge::bench::exit_code([&] {
-    const ridge::Options options = ridge::parse(argc, argv);
+    ridge::Options options;
+    if (!ridge::bench::read_options(
+            argc,
+            argv,
+            ridge::kUsage,
+            {ridge::bench::text_option("--folder", options.folder),
+             ridge::bench::text_option("--json", options.json),
+             {"--workers",
+              [&](const std::string& value) { options.workers = std::atoll(value.c_str()); }},
+             {"--batch",
+              [&](const std::string& value) { options.batch = std::atoll(value.c_str()); }},
+             {"--seconds",
+              [&](const std::string& value) { options.seconds = std::atof(value.c_str()); }}}))
+      return;
     ridge::Result result;
     if (options.folder.empty())
       result = ridge::measure(options, ridge::OwnFolder().path());

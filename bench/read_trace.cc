@@ -1,7 +1,4 @@
 // Rate and memory of reading a Kineto trace on one thread.
-//
-// bench_read_trace [--megabytes N] [--file FILE] [--json FILE]
-// Without a file it makes one of N megabytes in the folder for temporary files, and removes it.
 #include "ridge/doctor/read/read_trace.h"
 
 #include <fmt/core.h>
@@ -14,6 +11,7 @@
 #include <string>
 
 #include "bench/exit_code.h"
+#include "bench/options.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
@@ -21,27 +19,15 @@
 namespace ridge {
 namespace {
 
+constexpr const char* kUsage =
+    "usage: bench_read_trace [--megabytes N] [--file FILE] [--json FILE]\n"
+    "without a file it makes one of N megabytes in the folder for temporary files, and removes "
+    "it\n";
+
 struct Options {
   std::string file, json;
   int64_t megabytes = 1000;
 };
-
-Options parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    check(i + 1 < argc, "{} needs a value", name);
-    if (name == "--file")
-      options.file = argv[i + 1];
-    else if (name == "--json")
-      options.json = argv[i + 1];
-    else if (name == "--megabytes")
-      options.megabytes = std::atoll(argv[i + 1]);
-    else
-      throw UserError(fmt::format("there is no option '{}'", name));
-  }
-  return options;
-}
 
 std::string operator_event(int64_t i, int64_t us, const std::string& host) {
   return fmt::format(R"j(  {{
@@ -185,7 +171,16 @@ void report(const Options& options, const TraceFile& file) {
 
 int main(int argc, char** argv) {
   return ridge::bench::exit_code([&] {
-    const ridge::Options options = ridge::parse(argc, argv);
+    ridge::Options options;
+    if (!ridge::bench::read_options(argc,
+                                    argv,
+                                    ridge::kUsage,
+                                    {ridge::bench::text_option("--file", options.file),
+                                     ridge::bench::text_option("--json", options.json),
+                                     {"--megabytes", [&](const std::string& value) {
+                                        options.megabytes = std::atoll(value.c_str());
+                                      }}}))
+      return;
     ridge::report(options, ridge::TraceFile(options));
   });
 }

@@ -63,7 +63,7 @@ void check_forms(const CLI::App& verb, const DoctorOptions& options) {
   check(!has_command || before.empty(),
         "'{}' stands before '--': a trace, a process or a command, one of them",
         before);
-  for (const char* name : {"--output", "--after", "--stop"})
+  for (const char* name : {"--output", "--after", "--stop", "--stop-limit"})
     check(has_command || verb.count(name) == 0,
           "{0} is for a command; put one behind '--': ridge doctor {0} ... -- python train.py",
           name);

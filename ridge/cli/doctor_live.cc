@@ -13,10 +13,12 @@
 #include <set>
 
 #include "ridge/attach/process/program.h"
+#include "ridge/attach/process/program_stop.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/html/markup.h"
 #include "ridge/base/shell_word.h"
+#include "ridge/cli/command.h"
 #include "ridge/cli/common/live_samples.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/doctor/read/read_trace.h"
@@ -98,7 +100,10 @@ class LiveDoctor {
       const std::optional<attach::ProgramEnd> end = program_.wait(kLookMilliseconds);
       // Nobody else is left whom a signal could be for: it ends a report that takes too long.
       if (end) signals_.reset();
-      if (!reported_) watch(end.has_value());
+      if (!reported_)
+        watch(end.has_value());
+      else if (!end && stop_ && !stop_->look(now_ns(), most_steps()))
+        return leave();
       if (!end) continue;
       if (!end->trouble.empty()) say(end->trouble);
       if (end->signal != 0)
@@ -119,7 +124,23 @@ class LiveDoctor {
       reported_ = true;
       say(fmt::format("there is no report: {}", error.what()));
     }
-    if (reported_ && !has_ended && options_.stop) program_.interrupt();
+    if (reported_ && !has_ended && options_.stop)
+      stop_.emplace(program_, now_ns(), options_.stop_limit);
+  }
+
+  int64_t most_steps() const {
+    int64_t most = 0;
+    for (const attach::ProcessFacts& process : folder_.facts())
+      most = std::max(most, process.steps);
+    return most;
+  }
+
+  // The program may have work that it would lose, and somebody can look at it.
+  int leave() {
+    say(stop_->text());
+    signals_.reset();
+    program_.leave();
+    return kFindings;
   }
 
   void look(bool has_ended) {
@@ -245,6 +266,7 @@ class LiveDoctor {
   attach::ShimFolder folder_;
   attach::Program program_;
   std::optional<attach::ProgramSignals> signals_;  ///< While the program runs.
+  std::optional<attach::ProgramStop> stop_;        ///< When the program is to end.
   LiveSamples samples_;
   int64_t started_ns_, first_step_ns_ = 0;
   bool reported_ = false, warned_ = false;
@@ -263,7 +285,14 @@ void add_live_options(CLI::App& verb, LiveOptions& options) {
       ->check(CLI::Range(1, 1000));
   verb.add_option("--after", options.after, "Seconds from the first step to the report (30)")
       ->check(CLI::Range(0.0, 86400.0));
-  verb.add_flag("--stop", options.stop, "End the program (SIGINT) after the report");
+  CLI::Option* stop =
+      verb.add_flag("--stop", options.stop, "End the program (SIGINT) after the report");
+  verb.add_option("--stop-limit",
+                  options.stop_limit,
+                  "Seconds for which --stop asks a program that goes on (120); then it is left "
+                  "running, and the exit code is 1")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->needs(stop);
 }
 
 int run_live(const LiveOptions& options, const ReportForm& form) {

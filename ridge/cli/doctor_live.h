@@ -22,10 +22,13 @@ struct LiveOptions {
   std::optional<int> steps{};  ///< Steps to record; nothing: 8.
   double after = 30;           ///< Seconds from the first step at which the report is due.
   bool stop = false;           ///< End the program (SIGINT) when all is known.
+  /// Seconds for which a program that does not end is asked again.
+  double stop_limit = 120;
 };
 void add_live_options(CLI::App& verb, LiveOptions& options);
 
-/// Runs the command; returns its exit code, whatever was found.
+/// Runs the command; returns its exit code, whatever was found, or kFindings where it does not end
+/// though it was asked to, and is left running.
 int run_live(const LiveOptions& options, const ReportForm& form);
 
 }  // namespace ridge

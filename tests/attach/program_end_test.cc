@@ -24,6 +24,7 @@ namespace {
 using test::comes;
 using test::end_of;
 using test::Ending;
+using test::heed_signals;
 using test::is_alive;
 using test::pids_in;
 using test::shell;
@@ -44,11 +45,6 @@ TEST(ProgramHolder, DISABLED_Holds) {
   // Others may kill a ridge whose program has ended.
   if (std::getenv("RIDGE_TEST_LINGER") != nullptr)
     std::this_thread::sleep_for(std::chrono::seconds(20));
-}
-
-// Signals are heeded like in a terminal: who runs the tests may have had some ignored.
-void heed_signals() {
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_DFL);
 }
 
 /// Such a process. `prepare` runs in it before the program of the test is executed.

@@ -26,6 +26,11 @@ inline attach::ProgramRequest shell(const std::string& script) {
   return request;
 }
 
+/// Signals are heeded like in a terminal: who runs the tests may have had some ignored.
+inline void heed_signals() {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_DFL);
+}
+
 /// All of a file; empty where there is none.
 inline std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/cli/ridge_process.h"
+#include "tests/support/comes.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
@@ -401,6 +402,46 @@ TEST_F(DoctorLive, StopsAProgramThatIgnoresInterrupts) {
   const Ended ended = process.wait();
   EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.err;
   EXPECT_NE(ended.err.find("steady steps"), std::string::npos) << ended.err;
+  expect_untouched();
+}
+
+// CPython drops the KeyboardInterrupt of a SIGINT that comes while its garbage collector calls back.
+TEST_F(DoctorLive, StopAsksAgainAProgramThatLostTheFirst) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const std::string text = script(training("None",
+                                           1000000000,
+                                           "import signal\n"
+                                           "heard = []\n"
+                                           "def hear(*_):\n"
+                                           "    heard.append(1)\n"
+                                           "    print(len(heard), flush=True)\n"
+                                           "    if len(heard) == 2:\n"
+                                           "        os._exit(7)\n"
+                                           "signal.signal(signal.SIGINT, hear)\n"));
+  const Ended ended = doctor({python_, text}, {"--after", "0", "--stop", "--stop-limit", "800"});
+  EXPECT_EQ(ended.code, 7) << ended.err;
+  EXPECT_EQ(ended.out, "1\n2\n");
+  EXPECT_NE(ended.err.find("steady steps"), std::string::npos) << ended.err;
+  expect_untouched();
+}
+
+TEST_F(DoctorLive, StopLeavesAProgramThatDoesNotEnd) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const std::string text = script(training("None",
+                                           1000000000,
+                                           "import signal\n"
+                                           "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                                           "signal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n"
+                                           "print(os.getpid(), flush=True)\n"));
+  const Ended ended = doctor({python_, text}, {"--after", "0", "--stop", "--stop-limit", "0"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("steady steps"), std::string::npos) << ended.err;
+  const auto pid = static_cast<pid_t>(std::atoi(ended.out.c_str()));
+  ASSERT_GT(pid, 0) << ended.out;
+  const std::string fix = "kill " + std::to_string(pid);
+  EXPECT_NE(ended.err.find("end it by '" + fix + "'"), std::string::npos) << ended.err;
+  EXPECT_EQ(std::system(fix.c_str()), 0);  // it was there
+  EXPECT_TRUE(test::comes([&] { return processes_with(text).empty(); }));
   expect_untouched();
 }
 

@@ -404,4 +404,10 @@ void Program::interrupt() const {
   if (socket_ >= 0 && !end_) give(socket_, {.kind = Order::kInterrupt});
 }
 
+void Program::leave() {
+  give(socket_, {.kind = Order::kLeave});
+  ::close(socket_);
+  supervisor_ = socket_ = -1;
+}
+
 }  // namespace ridge::attach

@@ -103,6 +103,9 @@ class Program {
   /// shell that waits for what it started heeds one to itself alone only after that. SIGTERM where
   /// this process was started with SIGINT ignored, as then the program was.
   void interrupt() const;
+  /// Leaves the program running when this process ends, with its supervisor, which ends what the
+  /// program started after it if it was asked to end by then. Nothing else may be called after it.
+  void leave();
   /// Stops the program and all that descends from it, so that they use no processor, until go_on()
   /// or ~Program.
   void hold();

@@ -1,5 +1,5 @@
 // Messages between a Program and its supervisor, over a socket that keeps their bounds. If
-// Program's end closes without kFinish, ridge is gone.
+// Program's end closes without kFinish or kLeave, ridge is gone.
 //
 // The words of `ridge supervise`: the socket's number, a program that it adopts (its process, and
 // the pipe at which that waits; 0 and 0: it starts one), descriptors that the program inherits
@@ -44,6 +44,7 @@ struct Order {
     kInterrupt,  ///< SIGINT, or SIGTERM, for the program and all that descends from it.
     kRelay,   ///< `sender` sent `signal` to ridge: it is for the program, if that has not got it.
     kFinish,  ///< All that runs is to end; ridge sees to the folder.
+    kLeave,   ///< Ridge goes and the program does not; ridge sees to the folder.
   };
   Kind kind = kSend;
   int32_t signal = 0;

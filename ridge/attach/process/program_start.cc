@@ -60,6 +60,8 @@ const ProcessStart& process_start() {
   return start;
 }
 
+int interrupt_signal() { return process_start().is_ignored(SIGINT) ? SIGTERM : SIGINT; }
+
 namespace {
 
 // Reads the state before main() does anything.

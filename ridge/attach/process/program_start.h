@@ -21,4 +21,8 @@ struct ProcessStart {
 /// Returns the state before main().
 const ProcessStart& process_start();
 
+/// Returns the signal that asks a program of ours to end: SIGINT, or SIGTERM where this process was
+/// started with SIGINT ignored, as then the program was.
+int interrupt_signal();
+
 }  // namespace ridge::attach

@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <unordered_set>
+#include <utility>
 
 #include "ridge/attach/process/program.h"
 #include "ridge/attach/process/program_protocol.h"
@@ -62,7 +63,7 @@ class Supervisor {
 
   /// Starts the program and reports that to ridge; false: it cannot be started.
   bool start();
-  /// Until ridge finishes or is gone.
+  /// Until ridge finishes or is gone, or the program has ended that ridge left.
   void serve();
 
  private:
@@ -95,6 +96,7 @@ class Supervisor {
   int64_t started_ns_ = 0;
   bool runs_ = false;
   bool is_stopping_ = false;  // Somebody asked the program to end, by a signal.
+  bool is_left_ = false;      // Ridge is gone, and the program goes on.
   std::array<Copy, kStopSignals.size()> copies_{};
 };
 
@@ -283,8 +285,7 @@ void Supervisor::send(int signal) {
 void Supervisor::interrupt() {
   if (!runs_) return;
   is_stopping_ = true;
-  const int signal = process_start().is_ignored(SIGINT) ? SIGTERM : SIGINT;
-  for (pid_t pid : descendants()) ::kill(pid, signal);
+  for (pid_t pid : descendants()) ::kill(pid, interrupt_signal());
 }
 
 // A signal to the whole group came to the program, to ridge, and to this process.
@@ -314,6 +315,10 @@ bool Supervisor::obey() {
   if (order.kind == Order::kSend) send(order.signal);
   if (order.kind == Order::kInterrupt) interrupt();
   if (order.kind == Order::kRelay) relay(order.signal, order.sender);
+  if (order.kind == Order::kLeave) {
+    is_left_ = true;
+    ::close(std::exchange(task_.socket, -1));  // poll() passes over it
+  }
   return true;
 }
 
@@ -331,7 +336,7 @@ void Supervisor::serve() {
     }
     if (both[0].revents == 0) continue;
     if (!obey()) return;
-  } while (true);
+  } while (!is_left_ || runs_);
 }
 
 }  // namespace
