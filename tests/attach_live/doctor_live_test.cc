@@ -405,7 +405,8 @@ TEST_F(DoctorLive, StopsAProgramThatIgnoresInterrupts) {
   expect_untouched();
 }
 
-// CPython drops the KeyboardInterrupt of a SIGINT that comes while its garbage collector calls back.
+// CPython drops the KeyboardInterrupt of a SIGINT that comes while its garbage collector calls
+// back.
 TEST_F(DoctorLive, StopAsksAgainAProgramThatLostTheFirst) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string text = script(training("None",
