@@ -57,6 +57,7 @@ bool recognize_attention(Graph& graph, PassContext& context);
 bool chunk_loss(Graph& graph, PassContext& context);
 bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);
+bool scale_products(Graph& graph, PassContext& context);
 bool lower_unsupported(Graph& graph, PassContext& context);
 bool place_casts(Graph& graph, PassContext& context);
 bool lower_contractions(Graph& graph, PassContext& context);

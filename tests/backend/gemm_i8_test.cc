@@ -221,6 +221,21 @@ TEST_F(GemmI8, LargeProductsFollowIt) {
     expect_definition({s, random});
 }
 
+// Rows of whole tiles, which a form may read where they lie, and results of columns whose numbers
+// are small, which it may round by other instructions.
+TEST_F(GemmI8, RowsOfWholeTilesFollowIt) {
+  Random random(7);
+  for (const int64_t m : {1, 15, 16, 33, 130})
+    for (const int64_t k : {64, 192, 1088}) {
+      Product product(shape_with_layout(m, k == 64 ? 130 : 70, k, random() % 2 ? 0 : 2), random);
+      product.b_zero.clear();
+      product.problem.b_is_signed = true;
+      if (m != 33) product.row_scale.clear();
+      if (m != 15) product.a_zero.resize(std::min<size_t>(product.a_zero.size(), 1));
+      expect_definition(product);
+    }
+}
+
 // Sums of pairs and of quads of the largest products, which instructions that saturate would miss,
 // and sums beyond 32 bits.
 TEST_F(GemmI8, LimitsAreExact) {

@@ -158,6 +158,8 @@ class Generator {
         T value = convert<T>(number());
         if constexpr (std::is_same_v<T, int64_t>)
           if (below(4) == 0) value = static_cast<T>(random_() * uint64_t{0x100000001});
+        if constexpr (sizeof(T) == 1 && !std::is_same_v<T, bool>)
+          if (below(2) == 0) value = static_cast<T>(random_());
         std::memcpy(to + static_cast<size_t>(i) * sizeof(T), &value, sizeof value);
       }
     });
@@ -398,6 +400,105 @@ void expect_same(const RandomLoop& made, Generator& random, Counted& counted) {
       }
     }
   }
+}
+
+// Loops that quantized models have: bytes, less a zero point and multiplied by a scale, become
+// numbers, and some function of them bytes again.
+class QuantizedLoop {
+ public:
+  explicit QuantizedLoop(Generator& random) : random_(random) {}
+
+  RandomLoop make() {
+    made_.n = 1 + random_.below(kMostElements);
+    Loop& loop = made_.loop;
+    const int inputs = 1 + random_.below(3);
+    for (int i = 0; i < inputs; ++i) {
+      const DType dtype = kInputs[random_.below(std::size(kInputs))];
+      loop.inputs.push_back({dtype, random_.below(8) == 0});
+    }
+    std::vector<int> numbers;
+    for (int i = 0; i < inputs; ++i) numbers.push_back(number_of(i));
+    int x = numbers[0];
+    for (size_t i = 1; i < numbers.size(); ++i)
+      x = random_.below(5) == 0   ? add<Mul>(x, numbers[i])
+          : random_.below(5) == 0 ? add<Sub>(x, numbers[i])
+                                  : add<Add>(x, numbers[i]);
+    if (random_.below(2) == 0) x = add<Relu>(x);
+    const int quotient = add<Div>(x, constant(scale()));
+    if (random_.below(2) == 0) loop.results.push_back({.value = quotient});
+    loop.results.push_back({.value = bytes_of(quotient)});
+    made_.over.assign(loop.results.size(), -1);
+    return made_;
+  }
+
+ private:
+  static constexpr DType kInputs[] = {DType::kU8, DType::kU8, DType::kI8, DType::kF32};
+
+  double scale() {
+    const double scale = std::ldexp(1.0 + random_.below(1 << 23) * 0x1p-23, random_.below(24) - 20);
+    return random_.below(16) == 0 ? -scale : scale;
+  }
+  int added(LoopOp op) {
+    made_.loop.ops.push_back(std::move(op));
+    return static_cast<int>(made_.loop.inputs.size() + made_.loop.ops.size()) - 1;
+  }
+  template <typename T>
+  int add(int a, int b = -1) {
+    LoopOp op{op_of<T>(), {a}, DType::kF32};
+    if (b >= 0) op.operands.push_back(b);
+    return added(std::move(op));
+  }
+  int constant(double value) {
+    Constant constant;
+    constant.dtype = DType::kF32;
+    constant.values = {double{static_cast<float>(value)}};
+    return added({op_of(constant), {}, DType::kF32});
+  }
+  int cast_to(DType dtype, int x) {
+    Cast cast;
+    cast.to = dtype;
+    return added({op_of(cast), {x}, dtype});
+  }
+  int number_of(int input) {
+    if (made_.loop.inputs[static_cast<size_t>(input)].dtype == DType::kF32) return input;
+    Constant zero;
+    zero.dtype = DType::kI32;
+    zero.ints = {random_.below(3) == 0 ? 0 : random_.below(256) - 128};
+    const int whole = cast_to(DType::kI32, input);
+    const int at = added({op_of(zero), {}, DType::kI32});
+    const int difference = added({op_of<Sub>(), {whole, at}, DType::kI32});
+    return add<Mul>(cast_to(DType::kF32, difference), constant(scale()));
+  }
+  // As rounded_to_integers() of import/builders/quantized.h, or rounded towards zero.
+  int bytes_of(int x) {
+    constexpr double kWhole = 12582912.0;
+    const bool is_signed = random_.below(3) == 0;
+    const DType to = is_signed ? DType::kI8 : DType::kU8;
+    const double least = is_signed ? -128 : 0;
+    const double zero = random_.below(2) == 0 ? 0 : least + random_.below(256);
+    x = add<Minimum>(add<Maximum>(x, constant(least - zero)), constant(least + 255 - zero));
+    if (random_.below(4) == 0) return cast_to(to, x);
+    x = add<Sub>(add<Add>(x, constant(kWhole)), constant(kWhole));
+    x = add<Add>(x, constant(zero));
+    const int half = is_signed ? add<Mul>(add<Sign>(x), constant(0.5)) : constant(0.5);
+    return cast_to(to, random_.below(8) == 0 ? x : add<Add>(x, half));
+  }
+
+  Generator& random_;
+  RandomLoop made_;
+};
+
+TEST(Loop, ExecutorsAgreeOnQuantizedLoops) {
+  const test::CpuSettings restore;
+  Counted counted;
+  const int loops = test::cases(400);
+  for (int i = 0; i < loops && !HasFailure(); ++i) {
+    SCOPED_TRACE(fmt::format("seed {}", i));
+    Generator random(static_cast<uint32_t>(i));
+    const RandomLoop made = QuantizedLoop(random).make();
+    expect_same(made, random, counted);
+  }
+  EXPECT_EQ(counted.jit, counted.blocks);
 }
 
 TEST(Loop, ExecutorsAgreeOnRandomLoops) {

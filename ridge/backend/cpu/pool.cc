@@ -132,19 +132,25 @@ std::unique_ptr<HostKernel> make_for_float(DType dtype, F&& make) {
   return dispatch_float(dtype, "pool", std::forward<F>(make));
 }
 
+template <typename T, typename Max>
+std::unique_ptr<HostKernel> make_max_pool_by(const Geometry& g, Max max) {
+  return std::make_unique<HostKernel>([g, max](const KernelArgs& args) {
+    for_each_window(
+        g,
+        static_cast<const T*>(args.inputs[0]),
+        static_cast<T*>(args.outputs[0]),
+        [&](auto* from, const PoolRectangle& r, int64_t, int64_t, auto* to) { max(from, r, to); });
+  });
+}
+
 std::unique_ptr<HostKernel> make_max_pool(const Node& node) {
   const TensorType &x = node.inputs[0].type(), &y = node.outputs[0];
   const Geometry g(node.op_as<MaxPool2d>().pool, x.shape, y.shape);
-  return make_for_float(x.dtype, [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>([g](const KernelArgs& args) {
-      for_each_window(g,
-                      static_cast<const T*>(args.inputs[0]),
-                      static_cast<T*>(args.outputs[0]),
-                      [&](auto* from, const PoolRectangle& r, int64_t, int64_t, auto* to) {
-                        kernels<T>().max(from, r, to);
-                      });
-    });
-  });
+  const AllPoolKernels& all = for_isa(avx2::pool_kernels, avx512::pool_kernels);
+  if (x.dtype == DType::kI8) return make_max_pool_by<int8_t>(g, all.max_i8);
+  if (x.dtype == DType::kU8) return make_max_pool_by<uint8_t>(g, all.max_u8);
+  return make_for_float(
+      x.dtype, [&]<typename T>(TypeTag<T>) { return make_max_pool_by<T>(g, kernels<T>().max); });
 }
 
 // The divisors of the sums along one dimension, one for each window.

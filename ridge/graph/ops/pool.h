@@ -24,11 +24,12 @@ struct PoolFields {
 constexpr OpTraits pool_traits(std::string_view name,
                                int inputs,
                                Gradient gradient,
-                               Linearity linear) {
+                               Linearity linear,
+                               DTypeSet dtypes = kFloats) {
   return {.name = name,
           .min_inputs = inputs,
           .max_inputs = inputs,
-          .dtypes = kFloats,
+          .dtypes = dtypes,
           .op_class = OpClass::kReduction,
           .gradient = gradient,
           .linear = linear};
@@ -37,7 +38,8 @@ constexpr OpTraits pool_traits(std::string_view name,
 /// Largest element of each window; NaN when it holds one.
 class MaxPool2d final : public OpOf<MaxPool2d> {
  public:
-  static constexpr OpTraits kTraits = pool_traits("max_pool2d", 1, Gradient::kRule, {});
+  static constexpr OpTraits kTraits = pool_traits(
+      "max_pool2d", 1, Gradient::kRule, {}, kFloats | dtype_set(DType::kI8, DType::kU8));
   PoolFields pool;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;

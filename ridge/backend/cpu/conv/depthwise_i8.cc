@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ridge/backend/cpu/gemm/gemm_plan.h"
 #include "ridge/backend/cpu/isa/conv/depthwise_i8_kernels.h"
 #include "ridge/base/alignment.h"
 #include "ridge/base/cpu/parallel.h"
@@ -173,7 +174,7 @@ class DepthwiseI8::Run {
     const int64_t row = line % g_.out[0] * g_.stride[0] - g_.padding[0];
     const uint8_t* const image = x_ + line / g_.out[0] * g_.in[0] * g_.in[1] * channels_;
     std::array<const uint8_t*, kMostLines> seen, beyond;
-    for (int64_t i = 0; i < kMostLines; ++i) {
+    for (int64_t i = 0; i < round_up(g_.kernel[0], kMostGroup); ++i) {
       const int64_t y = row + i * g_.dilation[0];
       const bool is_inside = i < g_.kernel[0] && y >= 0 && y < g_.in[0];
       seen[static_cast<size_t>(i)] = is_inside ? image + y * g_.in[1] * channels_ : beyond_;
@@ -182,9 +183,12 @@ class DepthwiseI8::Run {
     char* const to = static_cast<char*>(results_.c) + line * g_.out[1] * g_.channels * bytes;
     int64_t channel = 0;
     beyond.fill(beyond_);
+    const auto used = static_cast<size_t>(round_up(g_.kernel[0], kMostGroup));
     for (const Layout::Block& block : layout_.blocks) {
-      for (const uint8_t*& each : seen) each += block.channel - channel;
-      for (const uint8_t*& each : beyond) each += block.channel - channel;
+      for (size_t i = 0; i < used; ++i) {
+        seen[i] += block.channel - channel;
+        beyond[i] += block.channel - channel;
+      }
       channel = block.channel;
       block.kernels->line({.lines = seen.data(),
                            .beyond = beyond.data(),

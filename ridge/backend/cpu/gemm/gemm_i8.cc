@@ -1,10 +1,11 @@
-// The driver of products of bytes. A task packs its rows of op(A) on its own stack; op(B) is packed
-// beforehand, or whole into the workspace, or, where there are few rows, by the tasks, a strip of
-// columns at a time.
+// The driver of products of bytes. A task packs its rows of op(A) on its own stack, unless the
+// kernel reads them where they lie; op(B) is packed beforehand, or whole into the workspace, or,
+// where there are few rows, by the tasks, a strip of columns at a time.
 #include "ridge/backend/cpu/gemm/gemm_i8.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_i8_form.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kStrip = kI8Panels * kI8Lanes;  // columns of a block
 constexpr int64_t kGroup = 256;                   // most columns whose sums wait for their results
+constexpr int64_t kRing = 64;                     // rows of sums where blocks give results
 constexpr int64_t kPanelsOfPacking = 4;
 constexpr int64_t kTasksOfThread = 4;
 constexpr int64_t kWorkOfTask = int64_t{1} << 20;  // products
@@ -92,6 +94,12 @@ int32_t zero_at(const I8Zeros& zeros, int64_t i, bool is_signed, int32_t moved) 
                             : int32_t{static_cast<const uint8_t*>(zeros.data)[at]});
 }
 
+// Whether numbers of a column are within 2^30, whatever its sums are.
+bool is_plain(float scale, float bias) {
+  constexpr float kMostScale = 0.25f, kMostBias = 0x1p29f;
+  return std::abs(scale) <= kMostScale && std::abs(bias) <= kMostBias;
+}
+
 int32_t wrapped(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(x)); }
 
 class I8Product {
@@ -118,6 +126,13 @@ class I8Product {
     alignas(64) int32_t sums[kI8Rows * kGroup];
     alignas(64) int32_t column_sums[kGroup];
     int32_t row_sums[kI8Rows];
+    // These make results of the sums of a group of columns.
+    int32_t row_zeros[kI8Rows], row_terms[kI8Rows];
+    alignas(64) int32_t column_terms[kGroup];
+    alignas(64) int32_t column_zeros[kGroup];
+    alignas(64) float scales[kGroup];
+    alignas(64) float bias[kGroup];
+    GemmI8Results results;
   };
   // Rows and columns of an item, and op(B) where it is packed.
   struct Task {
@@ -128,11 +143,32 @@ class I8Product {
   void run_items(Range items, const PackedColumns& packed) const;
   void run_task(const Task& task) const;
   void pack_rows(const Task& task, Range depth, Memory& memory) const;
+  void set_rows(
+      const Task& task, Range depth, Range chain, const Memory& memory, GemmI8Block& block) const;
   void multiply(const Task& task, Range columns, Range depth, Memory& memory) const;
   void fetch_behind(const Task& task, Range at, Range depth, GemmI8Block& block) const;
   PackedColumns pack_strip(
       const Task& task, int64_t column, int64_t group, Range depth, Memory& memory) const;
-  void give_results(const Task& task, Range columns, Memory& memory) const;
+  bool fill_columns(const Task& task, Range columns, Memory& memory) const;
+  GiveI8Results prepare_results(const Task& task, Range columns, Memory& memory) const;
+  GiveI8Results result_kernel(const GemmI8Results& results, bool is_plain) const;
+  // Whether blocks have rows of op(A) where they lie, but for those behind the last multiple of 16:
+  // they are whole tiles, nothing is summed, and they do not lie in one set of the first-level
+  // cache.
+  bool reads_rows() const {
+    constexpr int64_t kCacheStride = 4096;
+    return kernels_.reads_rows && operands_.windows == nullptr && !shape_.transpose_a &&
+           !has_column_zeros_ && shape_.k % kI8Steps == 0 && shape_.lda % kCacheStride != 0;
+  }
+  // The rows that a task packs.
+  Range packed_rows(const Task& task) const {
+    const int64_t whole = task.rows.size() / kI8Lanes * kI8Lanes;
+    return {task.rows.begin + (reads_rows() ? whole : 0), task.rows.end};
+  }
+  // Whether the blocks of a strip of columns make its results.
+  bool blocks_give_results(const Task& task) const {
+    return kernels_.gives_results && group_of(task) == kStrip;
+  }
   // Weights mostly have zero points that are 0, and then sums of rows are not needed.
   bool finds_column_zeros() const {
     const int64_t count = operands_.b_zero.each ? shape_.n : 1;
@@ -141,14 +177,17 @@ class I8Product {
     return false;
   }
   // Steps of depth of which a task packs its rows at a time.
-  static int64_t chunk_of(const Task& task) {
-    return kI8NearBytes / round_up(task.rows.size(), kI8Lanes) / kI8Chain * kI8Chain;
+  int64_t chunk_of(const Task& task) const {
+    const int64_t rows = round_up(packed_rows(task).size(), kI8Lanes);
+    if (rows * round_up(shape_.k, kI8Steps) <= kI8NearBytes) return shape_.k;
+    return kI8NearBytes / rows / kI8Chain * kI8Chain;
   }
   // Columns whose sums wait for their results: more where rows are packed again for each group.
   int64_t group_of(const Task& task) const { return chunk_of(task) >= shape_.k ? kStrip : kGroup; }
+  // Bits that packing op(A) flips.
+  uint8_t row_flip() const { return flip_of(problem_.a_is_signed && !reads_rows()); }
   int32_t row_zero(int64_t i) const {
-    const bool is_signed = problem_.a_is_signed;
-    return zero_at(operands_.a_zero, i, is_signed, is_signed ? 128 : 0);
+    return zero_at(operands_.a_zero, i, problem_.a_is_signed, row_flip());
   }
   int32_t column_zero(int64_t j) const {
     const bool is_signed = problem_.b_is_signed;
@@ -174,16 +213,19 @@ void I8Product::pack_rows(const Task& task, Range depth, Memory& memory) const {
   const Lanes from{a(task.item),
                    shape_.transpose_a ? 1 : shape_.lda,
                    shape_.transpose_a ? shape_.lda : 1,
-                   flip_of(problem_.a_is_signed)};
-  const int64_t rows = round_up(task.rows.size(), kI8Lanes);
+                   row_flip()};
+  const Range packed = packed_rows(task);
+  const int64_t rows = round_up(packed.size(), kI8Lanes);
   if (depth.begin == 0) std::fill_n(memory.row_sums, rows, 0);
   for (int64_t i = 0; i < rows; i += kI8Lanes) {
-    GemmI8Lanes lanes = from.at(task.rows.begin + i, depth, task.rows.end);
+    GemmI8Lanes lanes = from.at(packed.begin + i, depth, packed.end);
     lanes.to = memory.rows + i * kI8Steps;
     lanes.to_tile = rows * kI8Steps;
     lanes.sums = has_column_zeros_ ? memory.row_sums + i : nullptr;
     if (operands_.windows != nullptr)
-      avx2::pack_i8_windows(*operands_.windows, task.rows.begin + i, depth.begin, lanes);
+      avx2::pack_i8_windows(*operands_.windows, packed.begin + i, depth.begin, lanes);
+    else if (has_avx512() && lanes.depth_stride == 1 && lanes.sums == nullptr)
+      avx512::pack_i8_whole_rows(lanes);
     else
       avx2::pack_i8_rows(lanes);
   }
@@ -221,25 +263,37 @@ void I8Product::fetch_behind(const Task& task, Range at, Range depth, GemmI8Bloc
   block.next_panels = ceil_div(std::min(kStrip, task.columns.end - column), kI8Lanes);
 }
 
+// Rows of op(A) over that chain.
+void I8Product::set_rows(
+    const Task& task, Range depth, Range chain, const Memory& memory, GemmI8Block& block) const {
+  const int64_t rows = round_up(packed_rows(task).size(), kI8Lanes);
+  const uint8_t* const packed = memory.rows + (chain.begin - depth.begin) * rows;
+  block.a = packed;
+  block.a_tile = rows * kI8Steps;
+  block.a_row = kI8Steps;
+  if (!reads_rows()) return;
+  block.a = a(task.item) + task.rows.begin * shape_.lda + chain.begin;
+  block.a_tile = kI8Steps;
+  block.a_row = shape_.lda;
+  block.a_rest = rows > 0 ? packed : nullptr;
+  block.a_is_signed = problem_.a_is_signed;
+}
+
 // Adds to the sums of a group of columns the products of some depth, whose rows are packed.
 void I8Product::multiply(const Task& task, Range columns, Range depth, Memory& memory) const {
-  const int64_t rows = round_up(task.rows.size(), kI8Lanes);
   for (int64_t j = columns.begin; j < columns.end; j += kStrip)
     for (int64_t p = depth.begin; p < depth.end; p += kI8Chain) {
       const Range chain{p, std::min(p + kI8Chain, depth.end)};
-      GemmI8Block block{.steps = chain.size(),
-                        .a = memory.rows + (p - depth.begin) * rows,
-                        .a_tile = rows * kI8Steps,
-                        .b = nullptr,
-                        .b_panel = panel_bytes(shape_),
-                        .c = memory.sums + (j - columns.begin),
-                        .c_row = group_of(task),
-                        .rows = task.rows.size(),
-                        .panels = ceil_div(std::min(kStrip, columns.end - j), kI8Lanes),
-                        .add = p > 0,
-                        .next = nullptr,
-                        .next_bytes = 0,
-                        .next_panels = 0};
+      GemmI8Block block{};
+      block.steps = chain.size();
+      set_rows(task, depth, chain, memory, block);
+      block.b_panel = panel_bytes(shape_);
+      block.c = memory.sums + (j - columns.begin);
+      block.c_row = group_of(task);
+      block.c_rows = kI8Rows;
+      block.rows = task.rows.size();
+      block.panels = ceil_div(std::min(kStrip, columns.end - j), kI8Lanes);
+      block.add = p > 0;
       if (task.packed.panels != nullptr) {
         block.b = task.packed.panels + j / kI8Lanes * block.b_panel + p * kI8Lanes;
         fetch_behind(task, {j, chain.end}, depth, block);
@@ -247,56 +301,89 @@ void I8Product::multiply(const Task& task, Range columns, Range depth, Memory& m
         block.b = pack_strip(task, j, columns.begin, chain, memory).panels;
         block.b_panel = kI8Chain * kI8Lanes;
       }
+      if (chain.end == shape_.k && blocks_give_results(task)) {
+        block.give = prepare_results(task, columns, memory);
+        block.results = &memory.results;
+        if (p == 0) block.c_rows = kRing;  // it stays in the first-level cache
+      }
       kernels_.block(block);
     }
 }
 
-void I8Product::give_results(const Task& task, Range columns, Memory& memory) const {
-  const bool has_row_zeros = operands_.a_zero.each;
+// The numbers of the columns of a group, and of those up to the next strip; whether all are plain.
+bool I8Product::fill_columns(const Task& task, Range columns, Memory& memory) const {
   const int32_t* const column_sums =
       task.packed.sums != nullptr ? task.packed.sums + columns.begin : memory.column_sums;
-  std::array<int32_t, kI8Rows> row_zeros, row_terms;
-  for (int64_t i = 0; i < task.rows.size(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    row_zeros[at] = row_zero(task.rows.begin + i);
-    row_terms[at] = wrapped(int64_t{memory.row_sums[i]} - shape_.k * row_zeros[at]);
-  }
-  alignas(64) std::array<int32_t, kGroup> column_terms, column_zeros;
-  alignas(64) std::array<float, kGroup> scales;
+  const bool has_row_zeros = operands_.a_zero.each;
+  bool all_plain = true;
   for (int64_t j = 0; j < columns.size(); ++j) {
-    const auto at = static_cast<size_t>(j);
-    const int64_t added = results_.sum_bias == nullptr ? 0 : results_.sum_bias[columns.begin + j];
-    column_terms[at] =
-        wrapped((has_row_zeros ? 0 : int64_t{row_zeros[0]} * column_sums[j]) - added);
-    if (has_column_zeros_) column_zeros[at] = column_zero(columns.begin + j);
-    if (results_.dtype != DType::kI32)
-      scales[at] = results_.column_scale[results_.has_scale_each_column ? columns.begin + j : 0];
+    const int64_t at = columns.begin + j;
+    const int64_t added = results_.sum_bias == nullptr ? 0 : results_.sum_bias[at];
+    memory.column_terms[j] =
+        wrapped((has_row_zeros ? 0 : int64_t{memory.row_zeros[0]} * column_sums[j]) - added);
+    if (has_column_zeros_) memory.column_zeros[j] = column_zero(at);
+    if (results_.dtype == DType::kI32) continue;
+    memory.scales[j] = results_.column_scale[results_.has_scale_each_column ? at : 0];
+    memory.bias[j] = results_.bias == nullptr ? -0.0f : results_.bias[at];  // x + -0 is x
+    all_plain = all_plain && is_plain(memory.scales[j], memory.bias[j]);
   }
+  const int64_t filled = round_up(columns.size(), kStrip);
+  std::fill(memory.column_terms + columns.size(), memory.column_terms + filled, 0);
+  std::fill(memory.scales + columns.size(), memory.scales + filled, 0.0f);
+  std::fill(memory.bias + columns.size(), memory.bias + filled, 0.0f);
+  return all_plain;
+}
+
+GiveI8Results I8Product::result_kernel(const GemmI8Results& results, bool is_plain) const {
+  const GemmI8ResultKernels& kernels =
+      for_isa(avx2::gemm_i8_result_kernels, avx512::gemm_i8_result_kernels);
+  const bool is_alone =
+      results.row_zeros == nullptr && results.row_terms == nullptr && results.row_scales == nullptr;
+  const bool takes_plain = is_plain && is_alone && kernels.plain_to_i8 != nullptr;
+  switch (results_.dtype) {
+    case DType::kI32:
+      return kernels.to_i32;
+    case DType::kF32:
+      return kernels.to_f32;
+    case DType::kI8:
+      return takes_plain ? kernels.plain_to_i8 : kernels.to_i8;
+    default:
+      return takes_plain ? kernels.plain_to_u8 : kernels.to_u8;
+  }
+}
+
+// Fills memory.results for a group of columns, and returns what makes them.
+GiveI8Results I8Product::prepare_results(const Task& task, Range columns, Memory& memory) const {
+  const bool has_row_zeros = operands_.a_zero.each;
+  for (int64_t i = 0; i < task.rows.size(); ++i) {
+    memory.row_zeros[i] = row_zero(task.rows.begin + i);
+    if (has_column_zeros_)
+      memory.row_terms[i] = wrapped(int64_t{memory.row_sums[i]} - shape_.k * memory.row_zeros[i]);
+    else if (!has_row_zeros)
+      break;
+  }
+  const bool is_plain = fill_columns(task, columns, memory);
   const int64_t first =
       task.item * problem_.batch.stride_c + task.rows.begin * shape_.ldc + columns.begin;
-  const GemmI8Results results{
-      .sums = memory.sums,
+  memory.results = {
       .sums_row = group_of(task),
       .rows = task.rows.size(),
       .columns = columns.size(),
-      .column_terms = column_terms.data(),
-      .row_zeros = has_row_zeros ? row_zeros.data() : nullptr,
-      .column_sums = column_sums,
-      .row_terms = has_column_zeros_ ? row_terms.data() : nullptr,
-      .column_zeros = column_zeros.data(),
+      .column_terms = memory.column_terms,
+      .row_zeros = has_row_zeros ? memory.row_zeros : nullptr,
+      .column_sums =
+          task.packed.sums != nullptr ? task.packed.sums + columns.begin : memory.column_sums,
+      .row_terms = has_column_zeros_ ? memory.row_terms : nullptr,
+      .column_zeros = memory.column_zeros,
       .row_scales = results_.row_scale == nullptr ? nullptr : results_.row_scale + task.rows.begin,
-      .column_scales = scales.data(),
-      .bias = results_.bias == nullptr ? nullptr : results_.bias + columns.begin,
+      .column_scales = memory.scales,
+      .bias = memory.bias,
       .zero = results_.zero,
       .low = results_.least(),
       .high = results_.most(),
       .to = static_cast<char*>(results_.c) + first * static_cast<int64_t>(size_of(results_.dtype)),
       .to_row = shape_.ldc};
-  const GemmI8ResultKernels& kernels =
-      for_isa(avx2::gemm_i8_result_kernels, avx512::gemm_i8_result_kernels);
-  if (results_.dtype == DType::kI32) return kernels.to_i32(results);
-  if (results_.dtype == DType::kF32) return kernels.to_f32(results);
-  results_.dtype == DType::kI8 ? kernels.to_i8(results) : kernels.to_u8(results);
+  return result_kernel(memory.results, is_plain);
 }
 
 void I8Product::run_task(const Task& task) const {
@@ -313,7 +400,10 @@ void I8Product::run_task(const Task& task) const {
       multiply(task, columns, depth, memory);
     }
     if (kernels_.end != nullptr) kernels_.end();
-    give_results(task, columns, memory);
+    if (!blocks_give_results(task)) {
+      const GiveI8Results give = prepare_results(task, columns, memory);
+      give(memory.results, memory.sums, 0, task.rows.size());
+    }
     if (finish_ != nullptr)
       (*finish_)({task.item, task.rows.begin, task.rows.size(), j, columns.size()});
   }

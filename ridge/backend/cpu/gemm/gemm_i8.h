@@ -97,7 +97,7 @@ size_t packed_i8_bytes(const GemmShape& shape);
 void pack_i8(const GemmShape& shape, const void* b, bool is_signed, void* to);
 
 /// Bytes of workspace that gemm_i8 needs: those of op(B) packed, for more than 128 rows where it is
-/// not packed beforehand; else 0. A thread packs up to 480 KiB on its stack besides.
+/// not packed beforehand; else 0. A thread has up to 520 KiB on its stack besides.
 size_t gemm_i8_workspace_bytes(const I8Problem& problem);
 
 /// Makes the results of each item of the batch. `workspace` has gemm_i8_workspace_bytes, at any

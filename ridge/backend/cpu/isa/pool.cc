@@ -66,6 +66,20 @@ void pool_max(const T* x, const PoolRectangle& r, T* y) {
 }
 
 template <typename T>
+void pool_max_bytes(const T* x, const PoolRectangle& r, T* y) {
+  for (int64_t c = 0; c < r.channels; c += kChannels) {
+    const int64_t n = block_width(r.channels, c);
+    alignas(64) T best[kChannels];
+    for (int64_t k = 0; k < n; ++k) best[k] = x[c + k];
+    for_each_pixel(r, [&](int64_t, int64_t, int64_t offset) {
+      const T* pixel = x + offset + c;
+      for (int64_t k = 0; k < n; ++k) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];
+    });
+    for (int64_t k = 0; k < n; ++k) y[c + k] = best[k];
+  }
+}
+
+template <typename T>
 void pool_max_grad(const T* x, const T* dy, const PoolRectangle& r, Computed<T>* dx) {
   using Sum = Computed<T>;
   using Place = typename PlaceOf<Sum>::Type;
@@ -158,8 +172,12 @@ constexpr PoolKernels<T> kKernels = {pool_max<T>, pool_max_grad<T>, pool_avg<T>,
 }  // namespace
 
 namespace RIDGE_ISA {
-const AllPoolKernels pool_kernels = {
-    kKernels<float>, kKernels<double>, kKernels<F16Bits>, kKernels<BF16Bits>};
+const AllPoolKernels pool_kernels = {kKernels<float>,
+                                     kKernels<double>,
+                                     kKernels<F16Bits>,
+                                     kKernels<BF16Bits>,
+                                     pool_max_bytes<int8_t>,
+                                     pool_max_bytes<uint8_t>};
 }
 
 }  // namespace ridge::cpu

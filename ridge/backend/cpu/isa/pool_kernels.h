@@ -34,6 +34,9 @@ struct AllPoolKernels {
   PoolKernels<double> f64;
   PoolKernels<F16Bits> f16;
   PoolKernels<BF16Bits> bf16;
+  // y = the largest pixel of x.
+  void (*max_i8)(const int8_t* x, const PoolRectangle& r, int8_t* y);
+  void (*max_u8)(const uint8_t* x, const PoolRectangle& r, uint8_t* y);
 };
 
 namespace avx2 {

@@ -5,6 +5,7 @@
 
 #include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/isa/forms.h"
+#include "ridge/backend/cpu/jit/bounds.h"
 #include "ridge/backend/cpu/jit/expression.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
@@ -137,14 +138,66 @@ int saturated(Recorder& recorder, Lane to, Lane from, int x) {
   return whole.select(is_above, recorder.constant(to, smallest - 1), low);
 }
 
+// An f32 below 2^22 to which 1.5 * 2^23 was added and taken again, which rounds it; else kNone.
+int rounded_by_sums(const Recorder& recorder, int x) {
+  constexpr float kWhole = 12582912;
+  const auto is_whole = [&](int node) {
+    return recorder.node(node).prim == Prim::kConstant && float_of(recorder.node(node)) == kWhole;
+  };
+  const Node& difference = recorder.node(x);
+  if (difference.lane != Lane::kF32 || difference.prim != Prim::kSub) return kNone;
+  if (!is_whole(difference.operands[1])) return kNone;
+  const Node& sum = recorder.node(difference.operands[0]);
+  if (sum.prim != Prim::kAdd || sum.lane != Lane::kF32 || !is_whole(sum.operands[1])) return kNone;
+  return recorder.bounds(sum.operands[0]).is_within(-0x1p22, 0x1p22) ? sum.operands[0] : kNone;
+}
+
+// A whole f32, never NaN, as an i32: by an instruction that rounds where sums did.
+int whole_number(Recorder& recorder, int x) {
+  if (const int from = rounded_by_sums(recorder, x); from != kNone)
+    return recorder.unary(Prim::kNearest, Lane::kI32, from);
+  const Node sum = recorder.node(x);
+  if (sum.prim == Prim::kAdd && sum.lane == Lane::kF32 &&
+      recorder.node(sum.operands[1]).prim == Prim::kConstant)
+    if (const int from = rounded_by_sums(recorder, sum.operands[0]);
+        from != kNone && recorder.bounds(sum.operands[1]).is_within(-0x1p22, 0x1p22) &&
+        recorder.bounds(sum.operands[1]).is_whole())
+      return recorder.binary(Prim::kAdd,
+                             Lane::kI32,
+                             recorder.unary(Prim::kNearest, Lane::kI32, from),
+                             recorder.number(Lane::kI32, float_of(recorder.node(sum.operands[1]))));
+  return recorder.convert(Lane::kI32, Lane::kF32, x);
+}
+
+// The whole number that is not less than 0 to which a half was added, which truncating takes away;
+// else x.
+int without_half(const Recorder& recorder, int x) {
+  const Node& sum = recorder.node(x);
+  if (sum.prim != Prim::kAdd || sum.lane != Lane::kF32) return x;
+  const Node& half = recorder.node(sum.operands[1]);
+  const Bounds& whole = recorder.bounds(sum.operands[0]);
+  const bool is_half = half.prim == Prim::kConstant && float_of(half) == 0.5f;
+  return is_half && whole.is_whole() && whole.is_within(0, 0x1p22) ? sum.operands[0] : x;
+}
+
 // A float as a byte: towards zero, saturating, NaN to 0.
 int saturated_byte(Recorder& recorder, DType to, Lane from, int x) {
   const Ops ops(recorder, from);
   const bool is_signed = to == DType::kI8;
+  const double least = is_signed ? -128 : 0, most = is_signed ? 127 : 255;
+  if (from == Lane::kF32) {
+    x = without_half(recorder, x);
+    const Bounds& bounds = recorder.bounds(x);
+    const bool is_byte = bounds.is_whole() && bounds.is_within(least, most);
+    if (is_byte && bounds.is_number) return whole_number(recorder, x);
+    // The last byte of what the machine makes of NaN is 0.
+    if (is_byte && !is_signed)
+      return wrapped(recorder, to, recorder.convert(Lane::kI32, Lane::kF32, x));
+  }
   if (is_signed) x = ops.select(ops.compare(Compare::kEq, x, x), x, ops.number(0));
   // The machine's maximum of a NaN and a number is the number.
-  const int low = ops.binary(Prim::kMax, x, ops.number(is_signed ? -128 : 0));
-  const int inside = ops.binary(Prim::kMin, low, ops.number(is_signed ? 127 : 255));
+  const int low = ops.binary(Prim::kMax, x, ops.number(least));
+  const int inside = ops.binary(Prim::kMin, low, ops.number(most));
   return recorder.convert(Lane::kI32, from, inside);
 }
 

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "ridge/backend/cpu/jit/bounds.h"
+
 namespace ridge::cpu::jit {
+
+Recorder::Recorder(Program& program, bool scales) : program_(program), scales_(scales) {}
+Recorder::~Recorder() = default;
+
+const Bounds& Recorder::bounds(int node) const { return bounds_[static_cast<size_t>(node)]; }
 
 int Recorder::add(Node node) {
   const auto [at, is_new] = known_.try_emplace(
@@ -16,6 +23,7 @@ int Recorder::add(Node node) {
       node.invariant =
           node.invariant && (operand < 0 || program_.nodes[static_cast<size_t>(operand)].invariant);
   }
+  bounds_.push_back(bounds_of(program_, bounds_, node));
   program_.nodes.push_back(node);
   return at->second;
 }
@@ -48,8 +56,38 @@ int Recorder::unary(Prim prim, Lane lane, int a, int64_t detail) {
   return add({.prim = prim, .lane = lane, .operands = {a, -1, -1}, .detail = detail});
 }
 
+bool Recorder::is_constant(int node, Lane lane) const {
+  return this->node(node).prim == Prim::kConstant && this->node(node).lane == lane;
+}
+bool Recorder::is_number(int node, Lane lane) const {
+  return this->node(node).lane == lane && bounds(node).is_number;
+}
+
 int Recorder::binary(Prim prim, Lane lane, int a, int b) {
+  const bool is_sum = prim == Prim::kAdd || prim == Prim::kSub;
+  if (is_sum && lane == Lane::kI32 && is_constant(b, lane) && node(b).detail == 0) return a;
+  if (lane == Lane::kF32 && is_number(a, lane) && is_constant(b, lane)) {
+    const float x = float_of(node(b));
+    if (is_sum && x == 0 && !bounds(a).may_be_minus_zero) return a;
+    if (prim == Prim::kDiv && has_reciprocal(bounds(a), x)) return quotient(a, x);
+  }
   return add({.prim = prim, .lane = lane, .operands = {a, b, -1}});
+}
+
+// The quotient rounded once, as by a division: Markstein's theorem says so of the last step, where
+// the reciprocal is the nearest one and the quotient before is next to the true one (P. Markstein,
+// Computation of elementary functions on the IBM RISC System/6000 processor, 1990). The product by
+// the reciprocal alone may be a little further off.
+int Recorder::quotient(int x, float divisor) {
+  const int minus = number(Lane::kF32, -divisor), reciprocal = number(Lane::kF32, 1 / divisor);
+  const Bounds of = bounds_of_quotient(bounds(x), divisor);
+  const auto fma = [&](int a, int b, int c) {
+    return add({.prim = Prim::kFma, .lane = Lane::kF32, .operands = {a, b, c}});
+  };
+  int y = add({.prim = Prim::kMul, .lane = Lane::kF32, .operands = {x, reciprocal, -1}});
+  for (int turn = 0; turn < 2; ++turn) y = fma(fma(y, minus, x), reciprocal, y);
+  bounds_[static_cast<size_t>(y)] = of;
+  return y;
 }
 
 int Recorder::compare(Compare how, Lane lane, int a, int b) {
@@ -60,6 +98,16 @@ int Recorder::compare(Compare how, Lane lane, int a, int b) {
 }
 
 int Recorder::select(Lane lane, int mask, int a, int b) {
+  const Node& how = node(mask);
+  const int left = how.operands[0], right = how.operands[1];
+  if (how.prim == Prim::kCompare && how.compared() == Lane::kF32 && is_number(left, Lane::kF32)) {
+    if (left == right && how.compare() == Compare::kUnordered) return b;
+    if (left == right && (how.compare() == Compare::kOrdered || how.compare() == Compare::kEq))
+      return a;
+    // x <= limit ? limit : x; of two that are equal kMax takes the second.
+    const bool is_limit = how.compare() == Compare::kLe && left == b && right == a;
+    if (lane == Lane::kF32 && is_limit && is_number(a, lane)) return binary(Prim::kMax, lane, b, a);
+  }
   return add({.prim = Prim::kSelect, .lane = lane, .operands = {mask, a, b}});
 }
 

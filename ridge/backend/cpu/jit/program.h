@@ -39,6 +39,7 @@ enum class Prim : uint8_t {
   kSelect,      ///< a, a mask, ? b : c.
   kConvert,     ///< detail: the Lane it comes from; floats to integers are truncated.
   kRoundF16,    ///< f32 to the nearest f16.
+  kNearest,     ///< f32 to the nearest i32, of two the even one.
   kLookUp,      ///< The entry of a table; detail: the table's first entry among all.
 };
 
@@ -98,13 +99,19 @@ struct Program {
   int results = 0;
 };
 
-/// Appends nodes; what is there already is not repeated.
+struct Bounds;
+
+/// Appends nodes; what is there already is not repeated, and where the numbers of operands allow it
+/// (bounds.h), cheaper nodes of the same bits stand for what was asked.
 class Recorder {
  public:
   /// `scales`: the code is for AVX-512, which has kScale and tables of 16 entries.
-  Recorder(Program& program, bool scales) : program_(program), scales_(scales) {}
+  Recorder(Program& program, bool scales);
+  ~Recorder();
 
   bool scales() const { return scales_; }
+  const Bounds& bounds(int node) const;
+  const Node& node(int node) const { return program_.nodes[static_cast<size_t>(node)]; }
 
   int add(Node node);
   int input(int index, Lane lane, bool invariant);
@@ -120,11 +127,15 @@ class Recorder {
   int look_up(const float* table, int index);
 
  private:
+  bool is_constant(int node, Lane lane) const;
+  bool is_number(int node, Lane lane) const;
+  int quotient(int x, float divisor);
   int64_t table_at(const float* table);
   using Key = std::tuple<Prim, Lane, int, int, int, int64_t>;
   Program& program_;
   bool scales_;
   std::map<Key, int> known_;
+  std::vector<Bounds> bounds_;  // by node
 };
 
 }  // namespace ridge::cpu::jit

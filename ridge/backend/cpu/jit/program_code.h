@@ -178,6 +178,10 @@ class ProgramCode : public StreamCode {
         const Xmm a = values_.vector_of(n.operands[0]);
         return root(n.lane, result(index), a);
       }
+      case Prim::kNearest: {
+        const Xmm a = values_.vector_of(n.operands[0]);
+        return vcvtps2dq(result(index), a);
+      }
       case Prim::kShiftLeft:
       case Prim::kShiftRight: {
         const Xmm a = values_.vector_of(n.operands[0]);

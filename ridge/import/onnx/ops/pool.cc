@@ -11,6 +11,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
+#include "ridge/import/onnx/ops/expansion.h"
 #include "ridge/import/onnx/ops/window.h"
 
 namespace ridge::onnx {
@@ -38,8 +39,8 @@ Pool pool_of(const NodeContext& n) {
 }
 
 // Whether the pooling ops take the window.
-bool is_plain(const NodeContext& n, const WindowAttributes& window) {
-  if (window.axes() > 2 || !is_float(n.dtype(0))) return false;
+bool is_plain(const WindowAttributes& window) {
+  if (window.axes() > 2) return false;
   for (size_t i = 0; i < window.axes(); ++i)
     if (window.dilation[i] != 1 || window.low[i] >= window.kernel[i] ||
         window.high[i] >= window.kernel[i])
@@ -96,9 +97,28 @@ double lowest(DType dtype) {
   });
 }
 
+bool is_byte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
+
+// The bytes that the input was made of by one scale, of which the largest makes the largest number;
+// else null.
+const Dequantized* bytes_in_order(const NodeContext& n) {
+  const Dequantized* const from = n.datum(0)->dequantized.get();
+  if (from == nullptr || !is_byte(from->integers->dtype)) return nullptr;
+  const auto& scale = from->scale->known;
+  return scale && numel(from->scale->shape) == 1 && scale->at(0) > 0 ? from : nullptr;
+}
+
 void max_pool(NodeContext& n) {
+  if (const Dequantized* const from = bytes_in_order(n)) {
+    Expansion e(n);
+    const std::string largest =
+        e.add("MaxPool", {e.named("integers", from->integers)}, n.proto().attributes);
+    return e.give(
+        e.add("DequantizeLinear",
+              {largest, e.named("scale", from->scale), e.named("zero point", from->zero)}));
+  }
   const Pool pool = pool_of(n);
-  if (is_plain(n, pool.window)) {
+  if (is_plain(pool.window) && (is_float(n.dtype(0)) || is_byte(n.dtype(0)))) {
     const Value y = ridge::max_pool2d(image_of(n, 0), fields_of(pool.window));
     return give_image_of(n, y, n.rank(0));
   }
@@ -127,7 +147,7 @@ void average_pool(NodeContext& n) {
   const bool with_padding = n.integer("count_include_pad", 0) != 0;
   // The padding that ceil_mode adds never counts; the op counts all padding or none.
   const bool is_exact = !with_padding || pool.window.high == pool.declared_high;
-  if (is_exact && is_plain(n, pool.window)) {
+  if (is_exact && is_float(n.dtype(0)) && is_plain(pool.window)) {
     const Value y = ridge::avg_pool2d(image_of(n, 0), fields_of(pool.window), with_padding);
     return give_image_of(n, y, n.rank(0));
   }

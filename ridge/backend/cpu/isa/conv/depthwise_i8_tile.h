@@ -49,6 +49,21 @@ struct Bytes256 {
     const Reg low = _mm256_packs_epi32(x[0], x[1]), high = _mm256_packs_epi32(x[2], x[3]);
     return is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
   }
+  // Of results of i8 or u8: the zero point in 16 bits, and limits as bytes.
+  struct Limits {
+    Reg zero, low, high;
+    bool are_signed;
+  };
+  // Of numbers within 2^30, which packing saturates.
+  static Reg packed_plain(const Floats (&x)[kParts], const Limits& limits) {
+    const Reg low = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
+    const Reg high = _mm256_packs_epi32(_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
+    const Reg a = _mm256_adds_epi16(low, limits.zero), b = _mm256_adds_epi16(high, limits.zero);
+    if (limits.are_signed)
+      return _mm256_min_epi8(_mm256_max_epi8(_mm256_packs_epi16(a, b), limits.low), limits.high);
+    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(a, b), limits.low), limits.high);
+  }
+  static Reg pairs(int32_t x) { return _mm256_set1_epi16(static_cast<int16_t>(x)); }
 };
 
 // Two lines as pairs of 16 bits, which vpmaddwd multiplies: exact for all bytes, and weights less
@@ -104,10 +119,12 @@ struct Prepared {
 
   int64_t weight_bytes() const { return groups_of<V>(down) * across * kParts * kBytes; }
   char* weights(int64_t group) const { return at + group * across * kParts * kBytes; }
-  char* terms() const { return at + weight_bytes(); }  // to take from sums
+  char* terms() const { return at + weight_bytes(); }  // with which sums begin
   char* scales() const { return terms() + kParts * kBytes; }
   char* biases() const { return scales() + kParts * kBytes; }
-  int64_t bytes() const { return weight_bytes() + 3 * kParts * kBytes; }
+  // Whether numbers are within 2^30, whatever the sums are.
+  bool& is_plain() const { return *reinterpret_cast<bool*>(biases() + kParts * kBytes); }
+  int64_t bytes() const { return weight_bytes() + 3 * kParts * kBytes + 64; }
 };
 
 template <class V>
@@ -148,16 +165,22 @@ void prepare(const DepthwiseI8Weights& w) {
   alignas(64) int32_t added[kParts * V::kWidth] = {};
   float* const scales = reinterpret_cast<float*>(to.scales());
   float* const biases = reinterpret_cast<float*>(to.biases());
+  constexpr float kMostScale = 0.25f, kMostBias = 0x1p29f;
+  bool is_plain = true;
   for (int64_t c = 0; c < kParts * V::kWidth; ++c) {
     const int64_t place = place_of<V>(c);
     const bool is_there = c < w.count;
     if (is_there && w.sum_bias != nullptr) added[place] = w.sum_bias[c];
     scales[place] = w.scales != nullptr && is_there ? w.scales[w.has_scale_each ? c : 0] : 1;
     biases[place] = w.bias != nullptr && is_there ? w.bias[c] : -0.0f;  // x + -0 is x
+    if (is_there)
+      is_plain = is_plain && __builtin_fabsf(scales[place]) <= kMostScale &&
+                 __builtin_fabsf(biases[place]) <= kMostBias;
   }
+  to.is_plain() = is_plain;
   for (int q = 0; q < kParts; ++q)
     V::store(to.terms() + q * Prepared<V>::kBytes,
-             V::minus(V::times(sums[q], V::numbers(w.x_zero)), V::load(added + q * V::kWidth)));
+             V::minus(V::load(added + q * V::kWidth), V::times(sums[q], V::numbers(w.x_zero))));
 }
 
 // The results of a line.
@@ -171,20 +194,32 @@ struct Results {
   bool are_bytes() const {
     return r.result == DepthwiseI8Result::kI8 || r.result == DepthwiseI8Result::kU8;
   }
-  Reg sum(Reg x, int q) const { return V::minus(x, V::load(part(prepared.terms(), q))); }
-  typename V::Floats scaled(Reg x, int q) const {
+  typename V::Floats scaled(Reg sum, int q) const {
     return V::scaled(
-        sum(x, q), V::floats(part(prepared.scales(), q)), V::floats(part(prepared.biases(), q)));
+        sum, V::floats(part(prepared.scales(), q)), V::floats(part(prepared.biases(), q)));
   }
 
-  [[gnu::always_inline]] void put_bytes(const Reg (&sums)[kParts], int64_t column) const {
+  [[gnu::always_inline]] Reg bytes_of(const Reg (&sums)[kParts]) const {
     const auto least = V::all(static_cast<float>(r.low - r.zero));
     const auto most = V::all(static_cast<float>(r.high - r.zero));
     const Reg zero = V::numbers(r.zero);
     Reg x[kParts];
 #pragma GCC unroll 4
     for (int q = 0; q < kParts; ++q) x[q] = V::rounded(scaled(sums[q], q), least, most, zero);
-    const Reg bytes = V::packed(x, r.result == DepthwiseI8Result::kI8);
+    return V::packed(x, r.result == DepthwiseI8Result::kI8);
+  }
+  [[gnu::always_inline]] Reg plain_bytes_of(const Reg (&sums)[kParts]) const {
+    typename V::Floats x[kParts];
+#pragma GCC unroll 4
+    for (int q = 0; q < kParts; ++q) x[q] = scaled(sums[q], q);
+    return V::packed_plain(x,
+                           {V::pairs(r.zero),
+                            V::bytes(static_cast<uint8_t>(r.low)),
+                            V::bytes(static_cast<uint8_t>(r.high)),
+                            r.result == DepthwiseI8Result::kI8});
+  }
+  [[gnu::always_inline]] void put_bytes(const Reg (&sums)[kParts], int64_t column) const {
+    const Reg bytes = prepared.is_plain() ? plain_bytes_of(sums) : bytes_of(sums);
     uint8_t* const to = static_cast<uint8_t*>(r.to) + column * r.to_pixel;
     if (r.count == kParts * V::kWidth) return V::store(to, bytes);
     alignas(64) uint8_t block[kParts * V::kWidth];
@@ -196,7 +231,7 @@ struct Results {
     for (int q = 0; q < kParts; ++q) {
       int32_t* const to = block + q * V::kWidth;
       if (r.result == DepthwiseI8Result::kI32)
-        V::store(to, sum(sums[q], q));
+        V::store(to, sums[q]);
       else
         V::store(to, scaled(sums[q], q));
     }
@@ -215,10 +250,14 @@ template <class V>
   const bool is_inside = x >= 0 && x < r.width;
   const uint8_t* const* const lines = (is_inside ? r.lines : r.beyond) + group * V::kLines;
   const int64_t at = is_inside ? x * r.pixel : 0;
-  const typename V::Reg flip = V::bytes(r.flip);
   typename V::Reg bytes[V::kLines];
 #pragma GCC unroll 4
-  for (int i = 0; i < V::kLines; ++i) bytes[i] = V::flipped(V::load(lines[i] + at), flip);
+  for (int i = 0; i < V::kLines; ++i) bytes[i] = V::load(lines[i] + at);
+  if (r.flip != 0) {
+    const typename V::Reg flip = V::bytes(r.flip);
+#pragma GCC unroll 4
+    for (int i = 0; i < V::kLines; ++i) bytes[i] = V::flipped(bytes[i], flip);
+  }
   V::interleave(bytes, parts);
 }
 
@@ -234,7 +273,8 @@ void strip(const DepthwiseI8Line& r, const Results<V>& results, int64_t column) 
 #pragma GCC unroll 8
   for (int p = 0; p < kPixels; ++p)
 #pragma GCC unroll 4
-    for (int q = 0; q < kParts; ++q) sums[p][q] = V::zero();
+    for (int q = 0; q < kParts; ++q)
+      sums[p][q] = V::load(results.part(results.prepared.terms(), q));
   for (int64_t group = 0; group < groups_of<V>(r.kernel[0]); ++group) {
     const char* const weights = results.prepared.weights(group);
     const auto weight = [&](int64_t k, int q) {

@@ -39,6 +39,19 @@ struct Bytes512 {
     const Reg low = _mm512_packs_epi32(x[0], x[1]), high = _mm512_packs_epi32(x[2], x[3]);
     return is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
   }
+  struct Limits {
+    Reg zero, low, high;
+    bool are_signed;
+  };
+  static Reg packed_plain(const Floats (&x)[kParts], const Limits& limits) {
+    const Reg low = _mm512_packs_epi32(_mm512_cvtps_epi32(x[0]), _mm512_cvtps_epi32(x[1]));
+    const Reg high = _mm512_packs_epi32(_mm512_cvtps_epi32(x[2]), _mm512_cvtps_epi32(x[3]));
+    const Reg a = _mm512_adds_epi16(low, limits.zero), b = _mm512_adds_epi16(high, limits.zero);
+    if (limits.are_signed)
+      return _mm512_min_epi8(_mm512_max_epi8(_mm512_packs_epi16(a, b), limits.low), limits.high);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), limits.low), limits.high);
+  }
+  static Reg pairs(int32_t x) { return _mm512_set1_epi16(static_cast<int16_t>(x)); }
 };
 
 struct Quads512 : Quads<Bytes512> {

@@ -89,7 +89,7 @@ void block(const GemmI8Block& t) {
 }  // namespace
 
 namespace avx2 {
-const GemmI8Kernels gemm_i8_kernels = {nullptr, nullptr, block, run_dots<Pairs256>};
+const GemmI8Kernels gemm_i8_kernels = {nullptr, nullptr, block, run_dots<Pairs256>, false, false};
 }
 
 }  // namespace ridge::cpu

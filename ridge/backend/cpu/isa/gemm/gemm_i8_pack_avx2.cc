@@ -257,27 +257,50 @@ void pack_tiles_of_pixels(const Window& window, int64_t begin, const GemmI8Lanes
   }
 }
 
-void pack_windows(const GemmI8Windows& windows, int64_t row, int64_t begin, const GemmI8Lanes& x) {
-  alignas(64) uint8_t line[kI8NearBytes / kI8Lanes + kSlack];
-  const __m256i flip = _mm256_set1_epi8(static_cast<char>(x.flip));
-  const int64_t tiles = (x.depth + kI8Steps - 1) / kI8Steps;
-  Window window(windows, row);
-  for (int64_t i = 0; i < kI8Lanes; ++i) {
-    uint8_t* to = x.to + i * kI8Steps;
-    if (i > 0) window.advance();
-    if (i < x.lanes && windows.channels % kI8Steps == 0) {
-      pack_tiles_of_pixels(window, begin, x, to);
-      continue;
-    }
-    if (i < x.lanes) {
+// The same of any pixels, by way of lines. Those of many windows are made before the first is read,
+// because reading what was just written by other vectors waits until it is in the cache.
+void pack_lines(Window& window, int64_t begin, const GemmI8Lanes& x) {
+  constexpr int64_t kBytes = kI8NearBytes / kI8Lanes + kSlack;
+  alignas(64) uint8_t lines[kBytes];
+  const __m256i flip = _mm256_set1_epi8(static_cast<char>(x.flip)), zero = _mm256_setzero_si256();
+  const int64_t tiles = (x.depth + kI8Steps - 1) / kI8Steps, pitch = tiles * kI8Steps + kSlack;
+  const int64_t together = within(kBytes / pitch, 1, kI8Lanes);
+  for (int64_t first = 0; first < kI8Lanes; first += together) {
+    const int64_t last = within(first + together, 0, kI8Lanes);
+    for (int64_t i = first; i < last && i < x.lanes; ++i) {
+      uint8_t* const line = lines + (i - first) * pitch;
+      if (i > 0) window.advance();
       window.steps(begin, begin + x.depth, line);
       fill(x.flip, kSlack, line + x.depth);  // zeros after the flip
     }
-    for (int64_t tile = 0; tile < tiles; ++tile, to += x.to_tile) {
-      const uint8_t* const from = line + tile * kI8Steps;
-      const __m256i zero = _mm256_setzero_si256();
-      store(to, i < x.lanes ? _mm256_xor_si256(load(from), flip) : zero);
-      store(to + 32, i < x.lanes ? _mm256_xor_si256(load(from + 32), flip) : zero);
+    for (int64_t i = first; i < last; ++i) {
+      const uint8_t* from = lines + (i - first) * pitch;
+      uint8_t* to = x.to + i * kI8Steps;
+      for (int64_t tile = 0; tile < tiles; ++tile, from += kI8Steps, to += x.to_tile) {
+        store(to, i < x.lanes ? _mm256_xor_si256(load(from), flip) : zero);
+        store(to + 32, i < x.lanes ? _mm256_xor_si256(load(from + 32), flip) : zero);
+      }
+    }
+  }
+}
+
+void pack_windows(const GemmI8Windows& windows, int64_t row, int64_t begin, const GemmI8Lanes& x) {
+  const int64_t tiles = (x.depth + kI8Steps - 1) / kI8Steps;
+  Window window(windows, row);
+  if (windows.channels % kI8Steps != 0) {
+    pack_lines(window, begin, x);
+  } else {
+    for (int64_t i = 0; i < kI8Lanes; ++i) {
+      uint8_t* to = x.to + i * kI8Steps;
+      if (i < x.lanes) {
+        if (i > 0) window.advance();
+        pack_tiles_of_pixels(window, begin, x, to);
+        continue;
+      }
+      for (int64_t tile = 0; tile < tiles; ++tile, to += x.to_tile) {
+        store(to, _mm256_setzero_si256());
+        store(to + 32, _mm256_setzero_si256());
+      }
     }
   }
   for (int64_t tile = 0; tile < tiles && x.sums != nullptr; ++tile)

@@ -25,7 +25,8 @@ void block(const GemmI8Block& t) {
 }  // namespace
 
 namespace avx2 {
-const GemmI8Kernels gemm_i8_vnni_kernels = {nullptr, nullptr, block, run_dots<Vnni256>};
+const GemmI8Kernels gemm_i8_vnni_kernels = {
+    nullptr, nullptr, block, run_dots<Vnni256>, false, false};
 }
 
 }  // namespace ridge::cpu

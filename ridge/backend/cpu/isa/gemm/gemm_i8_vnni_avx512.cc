@@ -33,7 +33,8 @@ void block(const GemmI8Block& t) {
 }  // namespace
 
 namespace avx512 {
-const GemmI8Kernels gemm_i8_vnni_kernels = {nullptr, nullptr, block, run_dots<Vnni512>};
+const GemmI8Kernels gemm_i8_vnni_kernels = {
+    nullptr, nullptr, block, run_dots<Vnni512>, false, false};
 }
 
 }  // namespace ridge::cpu
