@@ -74,11 +74,7 @@ std::vector<PassInfo> other_passes() {
        kSame,
        fold_constants,
        "a rule that leaves a constant of its node makes readers of constants"},
-      {"scale_products",
-       kSame,
-       scale_products,
-       "after the rules, which leave one spelling of products; before loops take what is read of "
-       "them"},
+      {"scale_products", kSame, scale_products, "before loops take what is made of sums"},
       {"place_casts",
        SemanticClass::kPrecision,
        place_casts,

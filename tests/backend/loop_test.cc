@@ -469,7 +469,7 @@ class QuantizedLoop {
     const int difference = added({op_of<Sub>(), {whole, at}, DType::kI32});
     return add<Mul>(cast_to(DType::kF32, difference), constant(scale()));
   }
-  // As rounded_to_integers() of import/builders/quantized.h, or rounded towards zero.
+  // Rounds as rounded_to_integers() of import/builders/quantized.h, or rounded towards zero.
   int bytes_of(int x) {
     constexpr double kWhole = 12582912.0;
     const bool is_signed = random_.below(3) == 0;

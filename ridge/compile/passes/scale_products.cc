@@ -20,7 +20,7 @@
 namespace ridge {
 namespace {
 
-// What a node makes of the sums of a product.
+// The scale and the bias that a node gives the sums of a product.
 struct Scaled {
   const Node* product = nullptr;
   Value scale, bias;

@@ -1,4 +1,4 @@
-// What is known of the numbers that a value of a loop can have, from the types of inputs and the
+// Knowledge of the numbers that a value of a loop can have, from the types of inputs and the
 // constants it was made with. Loops over quantized numbers begin with bytes, of which all is known:
 // their instructions for NaN, saturation and divisions by constants can be left out or be cheaper
 // ones, with the same bits.
@@ -11,7 +11,8 @@
 
 namespace ridge::cpu::jit {
 
-/// Of a value of f32 or i32. What is not known of others, or here, is what any value fulfils.
+/// Bounds of a value of f32 or i32; those that are made without any, and those of others, hold for
+/// every value.
 struct Bounds {
   static constexpr double kInfinite = std::numeric_limits<double>::infinity();
 

@@ -49,12 +49,12 @@ struct Bytes256 {
     const Reg low = _mm256_packs_epi32(x[0], x[1]), high = _mm256_packs_epi32(x[2], x[3]);
     return is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
   }
-  // Of results of i8 or u8: the zero point in 16 bits, and limits as bytes.
+  // For results of i8 or u8: the zero point in 16 bits, and limits as bytes.
   struct Limits {
     Reg zero, low, high;
     bool are_signed;
   };
-  // Of numbers within 2^30, which packing saturates.
+  // Numbers are within 2^30; packing saturates them.
   static Reg packed_plain(const Floats (&x)[kParts], const Limits& limits) {
     const Reg low = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
     const Reg high = _mm256_packs_epi32(_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
