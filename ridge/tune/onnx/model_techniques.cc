@@ -193,8 +193,8 @@ struct Technique {
 };
 constexpr std::array kTechniques = {Technique{"batch", propose_batch},
                                     Technique{"instances", propose_instances},
-                                    Technique{"precision", propose_precision},
                                     Technique{"quantize", propose_quantize},
+                                    Technique{"precision", propose_precision},
                                     Technique{"threads", propose_threads},
                                     Technique{"kernels", propose_kernels},
                                     Technique{"pin", propose_pin},

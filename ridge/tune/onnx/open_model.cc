@@ -14,6 +14,8 @@ namespace {
 
 // A model is quantized by so many samples: more change ranges little.
 constexpr size_t kQuantizedBy = 64;
+// And within this share of the budget, which others are to be tried in, too.
+constexpr double kQuantizeShare = 0.25;
 
 // The number of samples where nobody gives data.
 constexpr size_t kDrawn = 8;
@@ -166,9 +168,14 @@ class ModelProcesses final : public ModelRunners {
     const std::string name = recipe.empty() ? "" : parse_model_recipe(recipe, "recipe").quantized;
     if (name.empty() || std::filesystem::exists(file(name))) return;
     compress::QuantizeOptions options{.gain = compress::GainMeasure::kFlops};
-    options.on_progress = [until_ns](const std::string& what) {
-      if (now_ns() > until_ns)
-        throw TrialStopped(fmt::format("the time is over while the model is quantized ({})", what));
+    const double share = kQuantizeShare * request_.loop.budget_seconds;
+    const int64_t last_ns = std::min(until_ns, now_ns() + static_cast<int64_t>(1e9 * share));
+    options.on_progress = [last_ns, share](const std::string& what) {
+      if (now_ns() > last_ns)
+        throw VariantFailed(fmt::format(
+            "to quantize the model takes longer than {:.0f} s ({}): give a longer --budget",
+            share,
+            what));
     };
     for (const auto method :
          {compress::QuantizeMethod::kStatic, compress::QuantizeMethod::kDynamic})
