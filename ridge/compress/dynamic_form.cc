@@ -55,12 +55,8 @@ class DynamicWriter {
   }
 
   void add_switched(const EditableNode& node, const Site& site) {
-    const std::string as_it_is = model_.new_name(site.output + "_as_it_is");
-    const std::string in_bytes = model_.new_name(site.output + "_in_bytes");
-    nodes_.push_back(renamed(node, node.proto.inputs, {as_it_is}));
-    add(site, in_bytes);
-    const auto number = static_cast<size_t>(&site - form_.sites.data());
-    switches_->add(number, in_bytes, as_it_is, site.output, nodes_);
+    const auto write = [&](const std::string& in_bytes) { add(site, in_bytes); };
+    switches_->add(static_cast<size_t>(&site - form_.sites.data()), node, write, nodes_);
   }
 
   void add_node(std::string op,

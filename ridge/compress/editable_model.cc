@@ -297,8 +297,7 @@ std::string EditableModel::bytes_to_run(const std::map<std::string, Shape>& inpu
     const auto given = inputs.find(input.info.name);
     const auto dtype = onnx::dtype_of_onnx(input.info.element_type);
     if (given == inputs.end() || !dtype) return give_input(graph, input);
-    DataSpec spec{input.info.name, *dtype, {}};
-    for (const int64_t size : given->second) spec.dims.emplace_back(size);
+    const DataSpec spec = sized_spec(input.info.name, {*dtype, given->second});
     append_field(graph, kInput, as_bytes(onnx::value_message(spec)));
   };
   return shown.wrapped([&](std::string& graph, size_t i) { shown.give_tensor(graph, i); }, sized);
@@ -342,6 +341,12 @@ std::string EditableModel::write(const std::filesystem::path& path, int64_t most
     };
     onnx::give(sink, as_bytes(wrapped(placed, give_input)));
   });
+}
+
+DataSpec sized_spec(const std::string& name, const TensorType& type) {
+  DataSpec spec{name, type.dtype, {}};
+  for (const int64_t size : type.shape) spec.dims.emplace_back(size);
+  return spec;
 }
 
 EditableNode made_node(const onnx::WrittenNode& node) {

@@ -119,6 +119,8 @@ class EditableModel {
   std::set<std::string> names_;  ///< All that values and nodes have.
 };
 
+/// The declaration of a value of that type.
+DataSpec sized_spec(const std::string& name, const TensorType& type);
 /// A node that is made by its parts.
 EditableNode made_node(const onnx::WrittenNode& node);
 /// The node with other names of inputs and outputs, and all else that it has.

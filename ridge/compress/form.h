@@ -26,8 +26,8 @@ struct QuantizedForm {
   std::vector<Site> sites = {};
   /// Scales of activations, by value; the static form alone has them.
   std::map<std::string, ByteScale> scales = {};
-  /// By site's output: means of its input channels, by which its bias is moved so that the mean of
-  /// the result stays. Empty: no bias is corrected.
+  /// The means of the input channels of each site, by its output: a bias is moved by them so that
+  /// the mean of the result stays. No bias is corrected where this is empty.
   std::map<std::string, std::vector<double>> means = {};
 };
 

@@ -330,10 +330,10 @@ class Quantization {
   MeasuredSamples choice_, statement_;
   std::string scored_;  ///< The output that labels are of; empty: there are none.
   QuantizedForm form_;
-  std::map<std::string, TensorType> types_;  ///< By name: inputs and outputs of sites.
-  std::map<std::string, SiteTime> times_;    ///< By output; with kTime alone.
-  std::map<std::string, double> flops_;      ///< By output.
-  std::vector<SiteCost> costs_;              ///< By site.
+  std::map<std::string, TensorType> types_;  ///< The types of the sites' inputs and outputs.
+  std::map<std::string, SiteTime> times_;  ///< The times of sites, by output; kTime alone has them.
+  std::map<std::string, double> flops_;    ///< The operations of sites, by output.
+  std::vector<SiteCost> costs_;            ///< The costs of sites, in the order of form_.sites.
 };
 
 }  // namespace

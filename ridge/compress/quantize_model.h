@@ -36,8 +36,8 @@ struct QuantizeOptions {
   std::optional<double> max_drop = {};
   std::vector<std::string> keep = {};  ///< Names of sites that stay as they are.
   GainMeasure gain = GainMeasure::kFlops;
-  /// With kTime: the times of sites, by output, in place of measured ones; empty: they are
-  /// measured.
+  /// The times of sites, by output, which kTime takes in place of measured ones; it measures them
+  /// where this is empty.
   std::map<std::string, SiteTime> times = {};
   /// Called before each measurement, with what it is of; may throw to stop.
   std::function<void(const std::string&)> on_progress = [](const std::string&) {};
@@ -75,7 +75,7 @@ struct QuantizeResult {
   int folded_norms = 0;
   int equalized_pairs = 0;
   SampleCounts samples = {};
-  double limit = 0;         ///< In percent, as QuantizeOptions has it.
+  double limit = 0;         ///< The limit that held, in percent, as QuantizeOptions has it.
   double drop = 0;          ///< The same measure of the result, on held-out samples.
   double error_power = 0;   ///< On held-out samples, of `output`.
   std::string output = {};  ///< The output of the largest error.

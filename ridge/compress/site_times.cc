@@ -16,12 +16,6 @@ namespace {
 constexpr int kLeastRuns = 5, kMostRuns = 100;
 constexpr int64_t kEnoughNs = 30'000'000;
 
-DataSpec spec_of(const std::string& name, DType dtype, const Shape& shape) {
-  DataSpec spec{name, dtype, {}};
-  for (const int64_t size : shape) spec.dims.emplace_back(size);
-  return spec;
-}
-
 /// A model that is timed: its inputs are zeros.
 struct TimedModel {
   EditableModel model;
@@ -92,10 +86,9 @@ TimedModel timed(const EditableModel& whole,
                  const std::string& input,
                  const TensorType& type,
                  const std::string& output) {
-  TimedModel result{
-      .model = whole.slice(std::move(nodes), {spec_of(input, type.dtype, type.shape)}),
-      .inputs = {},
-      .outputs = {output}};
+  TimedModel result{.model = whole.slice(std::move(nodes), {sized_spec(input, type)}),
+                    .inputs = {},
+                    .outputs = {output}};
   result.inputs.emplace(input, Tensor(type));
   return result;
 }
@@ -122,7 +115,7 @@ TimedModel site_as_it_is(const EditableModel& model, const TimedSite& of) {
 TimedModel site_in_bytes(const EditableModel& model,
                          const QuantizedForm& form,
                          const TimedSite& of) {
-  const DataSpec spec = spec_of(of.site.input, of.input.dtype, of.input.shape);
+  const DataSpec spec = sized_spec(of.site.input, of.input);
   const EditableModel alone = model.slice({node_of(model, of.site.output)}, {spec});
   QuantizedForm one = form;
   one.sites = {of.site};

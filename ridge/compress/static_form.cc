@@ -72,15 +72,13 @@ class StaticWriter {
   void add_switched(const EditableNode& node) {
     const Site* const site = site_of(node);
     if (site == nullptr) return nodes_.push_back(node);
-    const std::string as_it_is = model_.new_name(site->output + "_as_it_is");
-    const std::string in_bytes = model_.new_name(site->output + "_in_bytes");
-    nodes_.push_back(renamed(node, node.proto.inputs, {as_it_is}));
-    std::vector<std::string> inputs = node.proto.inputs;
-    inputs[0] = activation(site->input);
-    quantize_constants(*site, inputs);
-    nodes_.push_back(renamed(node, inputs, {in_bytes}));
-    const auto number = static_cast<size_t>(site - form_.sites.data());
-    switches_->add(number, in_bytes, as_it_is, site->output, nodes_);
+    const auto write = [&](const std::string& in_bytes) {
+      std::vector<std::string> inputs = node.proto.inputs;
+      inputs[0] = activation(site->input);
+      quantize_constants(*site, inputs);
+      nodes_.push_back(renamed(node, inputs, {in_bytes}));
+    };
+    switches_->add(static_cast<size_t>(site - form_.sites.data()), node, write, nodes_);
   }
 
   void add_node(std::string op, std::vector<std::string> inputs, std::string output, int64_t axis) {

@@ -10,10 +10,14 @@ SiteSwitches::SiteSwitches(EditableModel& model, size_t sites)
 }
 
 void SiteSwitches::add(size_t site,
-                       const std::string& in_bytes,
-                       const std::string& as_it_is,
-                       const std::string& result,
+                       const EditableNode& node,
+                       FunctionRef<void(const std::string& in_bytes)> write,
                        std::vector<EditableNode>& nodes) {
+  const std::string& result = node.proto.outputs.at(0);
+  const std::string as_it_is = model_.new_name(result + "_as_it_is");
+  const std::string in_bytes = model_.new_name(result + "_in_bytes");
+  nodes.push_back(renamed(node, node.proto.inputs, {as_it_is}));
+  write(in_bytes);
   const std::string number = model_.new_name(result + "_number");
   const std::string is_on = model_.new_name(result + "_is_in_bytes");
   Tensor index(TensorType{DType::kI64, {}});

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/compress/editable_model.h"
 
 namespace ridge::compress {
@@ -23,12 +24,12 @@ class SiteSwitches {
   SiteSwitches(EditableModel& model, size_t sites);
 
   const std::string& input() const { return input_; }
-  /// Appends nodes that give `result`: the value `in_bytes` where the switch of `site` is on, else
-  /// `as_it_is`. Both have one shape.
+  /// Appends nodes that give the output of `node`: the value that `write` appends nodes for, under
+  /// the name that it gets, where the switch of `site` is on; else what `node` gives. Both have one
+  /// shape.
   void add(size_t site,
-           const std::string& in_bytes,
-           const std::string& as_it_is,
-           const std::string& result,
+           const EditableNode& node,
+           FunctionRef<void(const std::string& in_bytes)> write,
            std::vector<EditableNode>& nodes);
 
  private:

@@ -38,11 +38,15 @@ class Call {
   Call& operator=(const Call&) = delete;
 };
 
-LoadedModel load_as(const std::string& model, const SessionOptions& options) {
-  std::string path = model;
-  if (!options.recipe.empty())
-    path = model_to_run(read_model_recipe(options.recipe, model), options.recipe, model);
-  return load_model(path, {.weights = options.weights, .device = options.device});
+ModelRecipe recipe_of(const std::string& path, const SessionOptions& options) {
+  return options.recipe.empty() ? ModelRecipe{} : read_model_recipe(options.recipe, path);
+}
+
+LoadedModel load_as(const std::string& path,
+                    const SessionOptions& options,
+                    const ModelRecipe& recipe) {
+  return load_model(model_to_run(recipe, options.recipe, path),
+                    {.weights = options.weights, .device = options.device});
 }
 
 InputTensor input_of(const std::string& name, const ArrayView& view) {
@@ -66,10 +70,9 @@ Array array_of(Tensor&& tensor) {
 }
 
 // Settings of a recipe are in force before anything is compiled.
-ProgramLimits limits_for(const std::string& path, const SessionOptions& options) {
+ProgramLimits limits_for(const SessionOptions& options, const ModelRecipe& recipe) {
   ProgramLimits limits{.bindings = options.bindings, .programs = options.programs};
   if (options.recipe.empty()) return limits;
-  const ModelRecipe recipe = read_model_recipe(options.recipe, path);
   apply_settings(recipe, options.recipe);
   limits.choices = recipe.choices;
   if (limits.programs == 0) limits.programs = static_cast<size_t>(recipe.instances);
@@ -80,7 +83,9 @@ ProgramLimits limits_for(const std::string& path, const SessionOptions& options)
 
 struct Session::Loaded {
   Loaded(const std::string& path, const SessionOptions& options)
-      : session(load_as(path, options), limits_for(path, options)),
+      : Loaded(path, options, recipe_of(path, options)) {}
+  Loaded(const std::string& path, const SessionOptions& options, const ModelRecipe& recipe)
+      : session(load_as(path, options, recipe), limits_for(options, recipe)),
         is_host(session.model().state->backend().is_host()) {}
 
   // A GPU knows the process that opened it, and no child of it.

@@ -21,7 +21,7 @@ class ProgramStop {
   /// below. `program` has to outlive this object. After `limit_seconds` it is asked no more.
   ProgramStop(const Program& program, int64_t now_ns, double limit_seconds);
 
-  /// To be called some times a second while the program runs: asks again where that is due.
+  /// Asks again where that is due. The caller calls it some times a second while the program runs.
   /// `steps` is the number of steps of the process that has made most. Returns false when the limit
   /// is over: the program does not end.
   bool look(int64_t now_ns, int64_t steps);

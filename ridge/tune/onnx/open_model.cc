@@ -14,7 +14,7 @@ namespace {
 
 // A model is quantized by so many samples: more change ranges little.
 constexpr size_t kQuantizedBy = 64;
-// And within this share of the budget, which others are to be tried in, too.
+// Quantizing may take this share of the budget: the rest is for the trials.
 constexpr double kQuantizeShare = 0.25;
 
 // The number of samples where nobody gives data.

@@ -18,7 +18,7 @@ struct Bounds {
 
   /// Values that are not NaN are between them.
   double low = -kInfinite, high = kInfinite;
-  /// And multiples of this power of two; 0 where that is not known.
+  /// Values are multiples of this power of two; it is 0 where that is not known.
   double unit = 0;
   bool is_number = false;  ///< Never NaN.
   bool may_be_minus_zero = true;
