@@ -141,13 +141,14 @@ class Search {
   }
 
   // A change that nobody could predict is over soon, for it is tried again where it seemed to gain.
-  // The last one of those that are likely to gain has all that the search has left: a clear gain on
-  // a noisy machine is not given up beside idle time.
+  // The last candidate, unless it is known to gain little, has all that the search has left: a
+  // clear gain on a noisy machine is not given up beside idle time.
   double longest_trial(const Change& change) const {
     const double total = loop_.budget.total();
-    if (!change.predicted || change.is_rough) return kShortTrialShare * total;
-    if (middle_of(*change.predicted) >= kPromise && !next_candidate())
+    const bool is_known = change.predicted && !change.is_rough;
+    if ((!is_known || middle_of(*change.predicted) >= kPromise) && !next_candidate())
       return std::numeric_limits<double>::infinity();
+    if (!is_known) return kShortTrialShare * total;
     return total * (change.predicted->low > kPromise    ? kLongTrialShare
                     : change.predicted->high < kPromise ? kShortTrialShare
                                                         : kTrialShare);
