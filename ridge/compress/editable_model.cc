@@ -183,8 +183,12 @@ const onnx::TensorProto* EditableModel::constant(const std::string& name) const 
 }
 
 onnx::Known EditableModel::elements(const onnx::TensorProto& tensor) const {
+  return named([&] { return files_->read(tensor); });
+}
+
+onnx::Known EditableModel::named(FunctionRef<onnx::Known()> read) const {
   try {
-    return files_->read(tensor);
+    return read();
   } catch (const UserError& error) {
     throw UserError(fmt::format("{}: {}", name_, error.message()), error.fix());
   }
@@ -312,7 +316,7 @@ std::string EditableModel::write(const std::filesystem::path& path, int64_t most
   std::vector<std::optional<onnx::Known>> elements(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const onnx::TensorProto& proto = tensors_[i].proto;
-    if (proto.is_external) elements[i] = this->elements(proto);
+    if (proto.is_external) elements[i] = named([&] { return files_->stored(proto); });
     total += elements[i] ? std::ssize(elements[i]->bytes()) : std::ssize(proto.message);
   }
   onnx::DataFile outside;

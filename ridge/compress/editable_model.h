@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/base/tensor.h"
 #include "ridge/export/onnx/data_file.h"
 #include "ridge/export/onnx/messages.h"
@@ -94,6 +95,8 @@ class EditableModel {
     Part part;
   };
 
+  // Errors name the model.
+  onnx::Known named(FunctionRef<onnx::Known()> read) const;
   void read(Bytes bytes, const std::shared_ptr<const void>& owner);
   void read_graph(Bytes graph, onnx::GraphProto& proto, const std::shared_ptr<const void>& owner);
   // The model, with a field of its graph for each tensor and input as these append it.

@@ -134,12 +134,18 @@ std::string far_from(const Tensor& got, const std::vector<double>& want, DType d
   return difference(wide, expected, tolerance(dtype, OpClass::kContraction));
 }
 
-// Chooses the candidate of that name where there is one, else the last.
+void expect_near(const NamedTensors& results, const Sums& sums, DType dtype) {
+  EXPECT_EQ(far_from(results.at("y0"), sums.y, dtype), "");
+  EXPECT_EQ(far_from(results.at("y1"), sums.dx, dtype), "");
+  EXPECT_EQ(far_from(results.at("y2"), sums.dw, dtype), "");
+}
+
+// Chooses the candidate of that name where there is one, else the one that all machines have.
 ChooseKernel by_name(std::string name) {
   return [name](const Node&, const std::vector<Choice>& choices) {
-    for (size_t i = 0; i < choices.size(); ++i)
-      if (choices[i].name == name) return i;
-    return choices.size() - 1;
+    auto found = std::ranges::find(choices, name, &Choice::name);
+    if (found == choices.end()) found = std::ranges::find(choices, "im2col_gemm", &Choice::name);
+    return static_cast<size_t>(found - choices.begin());
   };
 }
 
@@ -149,13 +155,31 @@ void check_case(const Case& c, DType dtype, uint64_t seed) {
   build_all(c, b);
   const Sums sums = sum_all(c, b.tensors());
   const Node& first = *b.graph().outputs()[0].value.node;
+  const CpuSettings restore;
+  cpu::set_isa(cpu::Isa::kAvx2);  // Others have choices with bits of their own.
   for (const Choice& choice : make_cpu_backend()->candidates(first)) {
     SCOPED_TRACE(choice.name);
-    const NamedTensors results = run_every_way(b, by_name(choice.name));
-    EXPECT_EQ(far_from(results.at("y0"), sums.y, dtype), "");
-    EXPECT_EQ(far_from(results.at("y1"), sums.dx, dtype), "");
-    EXPECT_EQ(far_from(results.at("y2"), sums.dw, dtype), "");
+    expect_near(run_every_way(b, by_name(choice.name)), sums, dtype);
   }
+}
+
+// A case of bf16 by the choices of that name, with the same bits for any threads.
+void check_bf16(const Case& c, std::string_view name, uint64_t seed) {
+  SCOPED_TRACE(describe(c) + " by " + std::string(name));
+  CaseBuilder b(DType::kBF16, seed);
+  build_all(c, b);
+  const auto backend = make_cpu_backend();
+  for (const Output& output : b.graph().outputs()) {
+    const auto choices = backend->candidates(*output.value.node);
+    EXPECT_TRUE(std::ranges::count(choices, name, &Choice::name) == 1) << output.name;
+  }
+  const auto results = [&](int threads) {
+    set_num_threads(threads);
+    return evaluate(b.graph(), *backend, b.tensors(), by_name(std::string(name)));
+  };
+  const NamedTensors alone = results(1);
+  expect_near(alone, sum_all(c, b.tensors()), DType::kBF16);
+  for (const int threads : {2, 5}) EXPECT_EQ(bit_difference(results(threads), alone), "");
 }
 
 TEST(CpuConv, RandomGeometries) {
@@ -175,6 +199,33 @@ TEST(CpuConv, LargerThanAChunk) {
   const auto dtypes = std::min<size_t>(std::size(kFloatDTypes), static_cast<size_t>(cases(4)));
   for (size_t i = 0; i < dtypes; ++i)
     for (const Case& c : large) check_case(c, kFloatDTypes[i], 1);
+}
+
+// By tiles and by vdpbf16ps, as far as they are here: several chains of depth, pixels of several
+// chunks, groups, strides, windows beyond the edge.
+TEST(CpuConv, MultipliesBf16) {
+  const WindowFields same{{1, 1}, {1, 1, 1, 1}, {1, 1}}, half{{2, 2}, {1, 1, 1, 1}, {1, 1}};
+  const Case windows[] = {{{2, 9, 11, 96}, {3, 3, 96, 40}, same},
+                          {{1, 44, 43, 20}, {3, 3, 20, 17}, half},
+                          {{2, 12, 10, 3}, {7, 7, 3, 24}, {{2, 2}, {3, 3, 3, 3}, {1, 1}}},
+                          {{1, 13, 12, 24}, {3, 2, 12, 22}, {{1, 2}, {2, 0, 1, 2}, {2, 1}}, 2}};
+  const Case pixels[] = {{{2, 9, 8, 300}, {1, 1, 300, 20}, {}},
+                         {{3, 21, 20, 32}, {1, 1, 16, 16}, {}, 2},
+                         {{1, 5, 4, 1000}, {1, 1, 1000, 33}, {}}};
+  const auto check = [&](std::string_view of_pixels, std::string_view of_windows) {
+    for (const Case& c : windows) check_bf16(c, of_windows, 5);
+    for (const Case& c : pixels)
+      for (const std::string_view name : {of_pixels, of_windows}) check_bf16(c, name, 6);
+  };
+  const CpuSettings restore;
+  if (cpu::has_isa(cpu::Isa::kAmx)) {
+    cpu::set_isa(cpu::Isa::kAmx);
+    check("amx_gemm", "im2col_amx_gemm");
+  }
+  if (!cpu::has_isa(cpu::Isa::kAvx512)) GTEST_SKIP() << "no AVX-512 here";
+  cpu::set_isa(cpu::Isa::kAvx512);
+  if (!cpu::has_bf16_pairs()) GTEST_SKIP() << "no AVX512-BF16 here";
+  check("pairs_gemm", "im2col_pairs_gemm");
 }
 
 // Channels, sizes and padding that Winograd's form takes: tiles that end outside, blocks of tiles,
@@ -220,7 +271,7 @@ TEST(CpuConv, ChoicesWithEqualBitsAgree) {
       for (const Output& output : b.graph().outputs()) {
         const auto choices = backend->candidates(*output.value.node);
         ASSERT_FALSE(choices.empty());
-        EXPECT_EQ(choices.back().name, "im2col_gemm");
+        EXPECT_EQ(std::ranges::count(choices, "im2col_gemm", &Choice::name), 1);
         for (size_t i = 1; i < choices.size(); ++i) {
           if (choices[i].bits != choices[0].bits) continue;
           ++pairs;

@@ -12,6 +12,7 @@ import unittest
 import warnings
 
 import numpy as np
+import onnx
 import onnxruntime
 import torch
 from case import IS_FULL
@@ -86,6 +87,41 @@ def add_case(name, way):
 for _name in KINDS:
     for _way in ("QDQ u8", "QDQ s8", "QOperator u8", "dynamic"):
         add_case(_name, _way)
+
+
+class OfFourBits(unittest.TestCase):
+    """Weights of 4 bits, which files have packed: one scale, one for each column, and one for each block of rows."""
+
+    def check(self, dtype, scales, axis, block=0):
+        depth, columns = 24, 17  # an odd number of elements
+        random = np.random.default_rng(len(scales) + block)
+        low, high = (-8, 8) if dtype == onnx.TensorProto.INT4 else (0, 16)
+        weights = random.integers(low, high, (depth, columns))
+        zeros = random.integers(low, high, scales)
+        initializers = [
+            onnx.helper.make_tensor("w", dtype, weights.shape, weights.flatten()),
+            onnx.numpy_helper.from_array(random.uniform(0.1, 1, scales).astype(np.float32), "s"),
+            onnx.helper.make_tensor("z", dtype, scales, np.atleast_1d(zeros).flatten()),
+        ]
+        attributes = {"axis": axis, **({"block_size": block} if block else {})}
+        nodes = [onnx.helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **attributes),
+                 onnx.helper.make_node("MatMul", ["x", "d"], ["y"])]
+        sides = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [5, size])
+                 for name, size in (("x", depth), ("y", columns))]
+        graph = onnx.helper.make_graph(nodes, "four_bits", sides[:1], sides[1:], initializers)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+        x = random.standard_normal((5, depth)).astype(np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(pathlib.Path(folder) / "model.onnx")
+            onnx.save(model, path)
+            wanted = run_onnxruntime(path, x, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+            np.testing.assert_allclose(ridge.Session(path, threads=1).run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-4)
+
+    def test_scales(self):
+        for dtype in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4):
+            for scales, axis, block in (((), 0, 0), ((17,), 1, 0), ((3, 17), 0, 8)):
+                with self.subTest(dtype=dtype, scales=scales):
+                    self.check(dtype, scales, axis, block)
 
 
 class Fixed(nn.Module):

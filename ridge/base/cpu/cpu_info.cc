@@ -61,6 +61,8 @@ void read_features(CpuInfo& info) {
   info.vnni = info.avx512 && bit(leaf7.ecx, 11);
   info.avx_vnni = info.avx2 && bit(cpuid(7, 1).eax, 4);
   info.bf16 = info.avx512 && bit(cpuid(7, 1).eax, 5);
+  constexpr uint32_t kAuth = 0x68747541;  // of "AuthenticAMD"
+  info.fast_bf16 = info.bf16 && cpuid(0, 0).ebx == kAuth;
   info.amx = info.bf16 && (saved & kTileState) == kTileState && bit(leaf7.edx, 24) &&
              bit(leaf7.edx, 22) && may_use_tiles();
   info.amx_int8 = info.amx && bit(leaf7.edx, 25);
@@ -148,11 +150,11 @@ double cgroup_cpu_quota(const std::string& root) {
 }
 
 double short_product_speed() {
-  // An instruction of AVX512-BF16 does twice the products of one of FP32, one of AMX 16 times; what
-  // brings the operands along takes a part of that.
+  // An instruction of AVX512-BF16 does twice the products of one of FP32 where it is fast, one of AMX
+  // 16 times; what brings the operands along takes a part of that.
   constexpr double kAvx512 = 2, kAmx = 8;
   const CpuInfo& info = cpu_info();
-  return info.amx ? kAmx : info.bf16 ? kAvx512 : 1;
+  return info.amx ? kAmx : info.fast_bf16 ? kAvx512 : 1;
 }
 
 int usable_cpus() {

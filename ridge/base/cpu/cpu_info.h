@@ -9,15 +9,16 @@ namespace ridge {
 
 /// Features count only when the operating system saves their registers too (XGETBV).
 struct CpuInfo {
-  bool avx2 = false;      // AVX2, FMA and F16C
-  bool avx512 = false;    // AVX-512 F, BW, DQ and VL, and all of `avx2`
-  bool avx_vnni = false;  // AVX-VNNI, products of bytes in 256 bits, with `avx2`
-  bool vnni = false;      // AVX-512 VNNI, with `avx512`
-  bool bf16 = false;      // AVX-512 BF16, with `avx512`
-  bool amx = false;       // AMX tiles of bf16 that the system lets this process use, with `bf16`
-  bool amx_int8 = false;  // AMX tiles of bytes, with `amx`
-  std::string model;      // "AMD EPYC 7763 64-Core Processor"; empty when unknown
-  int64_t l1_bytes = 0;   // data or unified cache that the first usable CPU sees; 0 when unknown
+  bool avx2 = false;       // AVX2, FMA and F16C
+  bool avx512 = false;     // AVX-512 F, BW, DQ and VL, and all of `avx2`
+  bool avx_vnni = false;   // AVX-VNNI, products of bytes in 256 bits, with `avx2`
+  bool vnni = false;       // AVX-512 VNNI, with `avx512`
+  bool bf16 = false;       // AVX-512 BF16, with `avx512`
+  bool fast_bf16 = false;  // vdpbf16ps makes twice the products of FP32: AMD's; Intel's makes half
+  bool amx = false;        // AMX tiles of bf16 that the system lets this process use, with `bf16`
+  bool amx_int8 = false;   // AMX tiles of bytes, with `amx`
+  std::string model;       // "AMD EPYC 7763 64-Core Processor"; empty when unknown
+  int64_t l1_bytes = 0;    // data or unified cache that the first usable CPU sees; 0 when unknown
   int64_t l2_bytes = 0;
   int64_t l3_bytes = 0;
   int usable_cpus = 1;  // result of usable_cpus()

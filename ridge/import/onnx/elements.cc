@@ -74,6 +74,66 @@ Known placed(Bytes bytes,
   return {dtype, shape, bytes, std::move(owner)};
 }
 
+// Integers several of which share a byte, whose lowest bits are those of the first.
+struct Packing {
+  DType dtype;  // of the same integers, one in each byte
+  int bits;
+
+  int64_t bytes(int64_t elements) const {
+    const int each = 8 / bits;
+    return elements / each + (elements % each != 0 ? 1 : 0);
+  }
+};
+
+std::optional<Packing> packing_of(int64_t data_type) {
+  switch (data_type) {
+    case 21:
+      return Packing{DType::kU8, 4};
+    case 22:
+      return Packing{DType::kI8, 4};
+    case 25:
+      return Packing{DType::kU8, 2};
+    case 26:
+      return Packing{DType::kI8, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+Known unpacked(Bytes bytes, const Packing& packing, const Shape& shape, const std::string& who) {
+  const int64_t elements = checked_elements(packing.dtype, shape, who);
+  check(std::ssize(bytes) == packing.bytes(elements),
+        "{}: {} bytes of elements; {} of {} bits have {}",
+        who,
+        bytes.size(),
+        to_string(shape),
+        packing.bits,
+        packing.bytes(elements));
+  if (elements == 0) return Known::empty(packing.dtype, shape);
+  Tensor tensor({packing.dtype, shape});
+  auto* const to = static_cast<uint8_t*>(tensor.data());
+  const int each = 8 / packing.bits, above = 8 - packing.bits;
+  for (int64_t i = 0; i < elements; ++i) {
+    const auto byte = static_cast<unsigned>(bytes[static_cast<size_t>(i / each)]);
+    const auto at_top = static_cast<uint8_t>(byte << (above - i % each * packing.bits));
+    to[i] = packing.dtype == DType::kI8 ? static_cast<uint8_t>(static_cast<int8_t>(at_top) >> above)
+                                        : static_cast<uint8_t>(at_top >> above);
+  }
+  Known known(std::move(tensor));
+  known.set_narrow();
+  return known;
+}
+
+// Bytes that come as a list of numbers.
+std::vector<std::byte> bytes_of(const std::vector<int64_t>& list, const std::string& who) {
+  std::vector<std::byte> bytes;
+  for (const int64_t value : list) {
+    check(value >= -128 && value <= 255, "{}: {} is not a byte of packed elements", who, value);
+    bytes.push_back(static_cast<std::byte>(value));
+  }
+  return bytes;
+}
+
 int64_t number_of(const std::string& text, const std::string& who) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -131,6 +191,8 @@ Extent extent_of(const TensorProto& tensor) {
   int64_t bytes = 0;
   if (const auto dtype = dtype_of_onnx(tensor.data_type))
     bytes = checked_elements(*dtype, tensor.dims, who) * static_cast<int64_t>(size_of(*dtype));
+  if (const auto packing = packing_of(tensor.data_type))
+    bytes = packing->bytes(checked_elements(packing->dtype, tensor.dims, who));
   return {location->second, number("offset", 0), number("length", bytes)};
 }
 
@@ -171,6 +233,10 @@ int64_t onnx_type_of(DType dtype) {
   throw InternalError(fmt::format("ONNX has no {}", name_of(dtype)));
 }
 
+bool can_read(int64_t data_type) {
+  return dtype_of_onnx(data_type).has_value() || packing_of(data_type).has_value();
+}
+
 std::string onnx_type_name(int64_t data_type) {
   if (data_type < 0 || data_type >= std::ssize(kTypeNames)) return fmt::format("{}", data_type);
   return std::string(kTypeNames[data_type]);
@@ -179,10 +245,24 @@ std::string onnx_type_name(int64_t data_type) {
 Known ElementFiles::read(const TensorProto& tensor) {
   const std::string who = named(tensor);
   const auto dtype = dtype_of_onnx(tensor.data_type);
-  check(dtype.has_value(), "{}: dtype {} is not supported", who, onnx_type_name(tensor.data_type));
+  check(can_read(tensor.data_type),
+        "{}: dtype {} is not supported",
+        who,
+        onnx_type_name(tensor.data_type));
   try {
+    if (!dtype) return read_packed(tensor, who);
     return tensor.is_external ? read_external(tensor, *dtype, who)
                               : read_elements(tensor, *dtype, who);
+  } catch (const protozero::exception& error) {
+    refuse_damaged(who, error);
+  }
+}
+
+Known ElementFiles::stored(const TensorProto& tensor) {
+  const std::string who = named(tensor);
+  try {
+    const ExternalBytes external = external_bytes(tensor, who);
+    return {DType::kU8, {std::ssize(external.bytes)}, external.bytes, external.file};
   } catch (const protozero::exception& error) {
     refuse_damaged(who, error);
   }
@@ -201,12 +281,32 @@ Known ElementFiles::read_elements(const TensorProto& tensor, DType dtype, const 
              : listed(lists, dtype, tensor.dims, who);
 }
 
+Known ElementFiles::read_packed(const TensorProto& tensor, const std::string& who) {
+  const Packing packing = *packing_of(tensor.data_type);
+  if (tensor.is_external)
+    return unpacked(external_bytes(tensor, who).bytes, packing, tensor.dims, who);
+  std::vector<int64_t> list;
+  std::optional<Bytes> raw;
+  for (Message m(tensor.message); m.next();) {
+    if (m.field() == 5) m.append(list);
+    if (m.field() == 9) raw = m.bytes();
+  }
+  if (raw) return unpacked(*raw, packing, tensor.dims, who);
+  return unpacked(bytes_of(list, who), packing, tensor.dims, who);
+}
+
 Known ElementFiles::read_external(const TensorProto& tensor, DType dtype, const std::string& who) {
+  const ExternalBytes external = external_bytes(tensor, who);
+  return placed(external.bytes, dtype, tensor.dims, external.file, who);
+}
+
+ElementFiles::ExternalBytes ElementFiles::external_bytes(const TensorProto& tensor,
+                                                         const std::string& who) {
   const Extent extent = extent_of(tensor);
   const std::shared_ptr<const MappedFile> file = map(extent.location, extent.end(), who);
-  const Bytes bytes =
-      file->bytes().subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-  return placed(bytes, dtype, tensor.dims, file, who);
+  return {
+      file->bytes().subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length)),
+      file};
 }
 
 void ElementFiles::check_files(const std::vector<const TensorProto*>& tensors) {

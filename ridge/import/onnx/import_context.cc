@@ -282,7 +282,7 @@ void ImportContext::load_initializers(const GraphProto& graph, Scope& scope) {
   check(!graph.has_sparse, "the model has sparse initializers, which are not supported");
   for (const TensorProto& tensor : graph.initializers) {
     DatumPtr datum;
-    if (dtype_of_onnx(tensor.data_type)) {
+    if (can_read(tensor.data_type)) {
       datum = make_datum(tensor.name, read(tensor));
       datum->is_initializer = true;
       datum->is_global = scope.parent == nullptr;

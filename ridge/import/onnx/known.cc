@@ -73,13 +73,19 @@ Tensor Known::tensor() const {
   return copy;
 }
 
-Known Known::reshaped(Shape shape) const { return {dtype_, std::move(shape), bytes_, owner_}; }
+Known Known::reshaped(Shape shape) const {
+  Known result(dtype_, std::move(shape), bytes_, owner_);
+  result.is_narrow_ = is_narrow_;
+  return result;
+}
 
 Known Known::transposed(const std::vector<int64_t>& perm) const {
   Shape shape;
   for (const int64_t axis : perm) shape.push_back(shape_[static_cast<size_t>(axis)]);
-  if (is_empty()) return empty(dtype_, std::move(shape));
-  return Known(transposed_copy(type(), bytes_.data(), perm));
+  Known result = is_empty() ? empty(dtype_, std::move(shape))
+                            : Known(transposed_copy(type(), bytes_.data(), perm));
+  result.is_narrow_ = is_narrow_;
+  return result;
 }
 
 }  // namespace ridge::onnx

@@ -33,6 +33,10 @@ class Known {
   int64_t rank() const { return static_cast<int64_t>(shape_.size()); }
   int64_t elements() const { return elements_; }
   bool is_empty() const { return elements_ == 0; }
+  /// Whether the model has integers of fewer bits than the dtype: those of 2 and 4 bits are i8 or
+  /// u8 here.
+  bool is_narrow() const { return is_narrow_; }
+  void set_narrow() { is_narrow_ = true; }
   TensorType type() const { return {dtype_, shape_}; }
   Bytes bytes() const { return bytes_; }
   const std::shared_ptr<const void>& owner() const { return owner_; }
@@ -59,6 +63,7 @@ class Known {
   DType dtype_;
   Shape shape_;
   int64_t elements_;
+  bool is_narrow_ = false;
   Bytes bytes_;
   std::shared_ptr<const void> owner_;
 };

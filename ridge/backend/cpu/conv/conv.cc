@@ -15,6 +15,7 @@
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/fused_conv.h"
 
@@ -55,11 +56,12 @@ template <typename T, bool kTiles>
 class PatchProduct {
  public:
   PatchProduct(PatchMatrix patches,
+               GemmProducts products,
                int64_t columns,
                int64_t ldb,
                int64_t ldc,
                bool has_results_of_its_own = false)
-      : patches_(std::move(patches)), columns_(columns), ldb_(ldb), ldc_(ldc) {
+      : patches_(std::move(patches)), products_(products), columns_(columns), ldb_(ldb), ldc_(ldc) {
     gathers_ = kTiles && can_gather_tiles(shape(patches_.pixels()));
     chunk_ = gathers_ ? patches_.pixels() : patches_.chunk_rows(kPatchBytes, sizeof(T));
     const int64_t most = kPatchBytes / (columns * static_cast<int64_t>(sizeof(T)));
@@ -101,10 +103,12 @@ class PatchProduct {
             .k = patches_.depth(),
             .lda = patches_.depth(),
             .ldb = ldb_,
-            .ldc = ldc_};
+            .ldc = ldc_,
+            .products = products_};
   }
 
   PatchMatrix patches_;
+  GemmProducts products_;
   int64_t chunk_ = 0, columns_, ldb_, ldc_;
   bool gathers_ = false;
 };
@@ -112,8 +116,9 @@ class PatchProduct {
 template <typename T, bool kTiles = false>
 class ForwardConvolution {
  public:
-  explicit ForwardConvolution(const ConvGeometry& g)
-      : g_(g), product_(forward_patches(g), g.group_out(), g.out_channels, g.out_channels) {}
+  ForwardConvolution(const ConvGeometry& g, GemmProducts products)
+      : g_(g),
+        product_(forward_patches(g), products, g.group_out(), g.out_channels, g.out_channels) {}
 
   size_t workspace_bytes() const {
     Workspace space(nullptr);
@@ -175,8 +180,9 @@ std::vector<Phase> phases(const ConvGeometry& g, size_t d) {
 template <typename T, bool kTiles = false>
 class InputGradient {
  public:
-  explicit InputGradient(const ConvGeometry& g)
+  InputGradient(const ConvGeometry& g, GemmProducts products)
       : g_(g),
+        products_(products),
         transpose_tap_({{g.group_out(), kSize, g.group_in() * kSize},
                         {g.group_in(), g.out_channels * kSize, kSize}},
                        sizeof(T)),
@@ -240,6 +246,7 @@ class InputGradient {
     for (int64_t row : vertical.taps)
       for (int64_t column : horizontal.taps) taps.push_back(row * g_.kernel[1] + column);
     parts_.push_back({PatchProduct<T, kTiles>(std::move(patches),
+                                              products_,
                                               g_.group_in(),
                                               g_.group_in(),
                                               is_dense() ? g_.channels : g_.group_in(),
@@ -295,6 +302,7 @@ class InputGradient {
   }
 
   ConvGeometry g_;
+  GemmProducts products_;
   StridedCopy transpose_tap_;  // (group_in, group_out) of one tap to (group_out, group_in)
   StridedCopy clear_;
   bool leaves_gaps_ = false;
@@ -306,8 +314,9 @@ class InputGradient {
 template <typename T, bool kTiles = false>
 class WeightGradient {
  public:
-  explicit WeightGradient(const ConvGeometry& g)
+  WeightGradient(const ConvGeometry& g, GemmProducts products)
       : g_(g),
+        products_(products),
         patches_(forward_patches(g)),
         chunk_(patches_.chunk_rows(kPatchBytes, sizeof(Factor))) {}
 
@@ -383,7 +392,8 @@ class WeightGradient {
             .transpose_a = true,
             .lda = patches_.depth(),
             .ldb = g_.out_channels,
-            .ldc = g_.out_channels};
+            .ldc = g_.out_channels,
+            .products = products_};
   }
 
   const Factor* widen(const T* dy, int64_t pixels, Factor* buffer) const {
@@ -399,6 +409,7 @@ class WeightGradient {
   }
 
   ConvGeometry g_;
+  GemmProducts products_;
   PatchMatrix patches_;
   int64_t chunk_;
 };
@@ -419,13 +430,14 @@ ProductKernel forward_kernel(const Forward& forward) {
 ProductKernel make_forward(const Node& node) {
   const ConvGeometry g = geometry_of<Conv2d>(node);
   return dispatch_float(node.outputs[0].dtype, "conv2d", [&]<typename T>(TypeTag<T>) {
-    return forward_kernel<ForwardConvolution<T>, T>(ForwardConvolution<T>(g));
+    return forward_kernel<ForwardConvolution<T>, T>(ForwardConvolution<T>(g, GemmProducts::kOwn));
   });
 }
 
-ProductKernel make_forward_by_tiles(const Node& node) {
-  using Forward = ForwardConvolution<BF16, /*kTiles=*/true>;
-  return forward_kernel<Forward, BF16>(Forward(geometry_of<Conv2d>(node)));
+template <bool kTiles>
+ProductKernel make_bf16_forward(const Node& node) {
+  using Forward = ForwardConvolution<BF16, kTiles>;
+  return forward_kernel<Forward, BF16>(Forward(geometry_of<Conv2d>(node), kBF16Products<kTiles>));
 }
 
 // A kernel of a direction, whose run takes both inputs, the output and the workspace.
@@ -446,36 +458,45 @@ template <typename Op, template <typename, bool> typename Direction>
 std::unique_ptr<HostKernel> make_by_patches(const Node& node) {
   const ConvGeometry g = geometry_of<Op>(node);
   return dispatch_float(node.outputs[0].dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
-    return direction_kernel<Direction<T, false>, T>(Direction<T, false>(g));
+    return direction_kernel<Direction<T, false>, T>(Direction<T, false>(g, GemmProducts::kOwn));
   });
 }
 
-template <typename Op, template <typename, bool> typename Direction>
-std::unique_ptr<HostKernel> make_by_tiles(const Node& node) {
-  using Tiles = Direction<BF16, true>;
-  return direction_kernel<Tiles, BF16>(Tiles(geometry_of<Op>(node)));
+template <typename Op, template <typename, bool> typename Direction, bool kTiles>
+std::unique_ptr<HostKernel> make_bf16(const Node& node) {
+  using Kernel = Direction<BF16, kTiles>;
+  return direction_kernel<Kernel, BF16>(Kernel(geometry_of<Op>(node), kBF16Products<kTiles>));
 }
 
-template <typename Op>
-bool is_for_tiles(const Node& node) {
-  return node.inputs[0].dtype() == DType::kBF16 && fills_tiles(geometry_of<Op>(node));
+// Convolutions of bf16 by tiles, or by vdpbf16ps.
+template <bool kTiles>
+void add_bf16_kernels(KernelTable& table, const Choice& choice) {
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = choice,
+                                    .make = make_bf16_forward<kTiles>,
+                                    .accepts = multiplies_bf16<Conv2d, kTiles>});
+  table.add("conv2d_grad_input",
+            choice,
+            make_bf16<Conv2dGradInput, InputGradient, kTiles>,
+            multiplies_bf16<Conv2dGradInput, kTiles>);
+  table.add("conv2d_grad_weight",
+            choice,
+            make_bf16<Conv2dGradWeight, WeightGradient, kTiles>,
+            multiplies_bf16<Conv2dGradWeight, kTiles>);
+}
+
+void add_pairs_kernels(KernelTable& table) {
+  add_pointwise_pairs_kernels(table);
+  add_bf16_kernels</*kTiles=*/false>(table, {"im2col_pairs_gemm", 3});
 }
 
 }  // namespace
 
 void add_conv_kernels(KernelTable& table) {
+  // The choice to take comes first.
+  if (cpu_info().fast_bf16) add_pairs_kernels(table);
   add_pointwise_kernels(table);
-  const Choice by_tiles{"im2col_amx_gemm", 2};
-  add_product<Conv2d, FusedConv2d>(
-      table, {.choice = by_tiles, .make = make_forward_by_tiles, .accepts = is_for_tiles<Conv2d>});
-  table.add("conv2d_grad_input",
-            by_tiles,
-            make_by_tiles<Conv2dGradInput, InputGradient>,
-            is_for_tiles<Conv2dGradInput>);
-  table.add("conv2d_grad_weight",
-            by_tiles,
-            make_by_tiles<Conv2dGradWeight, WeightGradient>,
-            is_for_tiles<Conv2dGradWeight>);
+  add_bf16_kernels</*kTiles=*/true>(table, {"im2col_amx_gemm", 2});
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
   add_product<Conv2d, FusedConv2d>(table,
@@ -487,6 +508,7 @@ void add_conv_kernels(KernelTable& table) {
       "conv2d_grad_input", {"im2col_gemm", 0}, make_by_patches<Conv2dGradInput, InputGradient>);
   table.add(
       "conv2d_grad_weight", {"im2col_gemm", 0}, make_by_patches<Conv2dGradWeight, WeightGradient>);
+  if (!cpu_info().fast_bf16) add_pairs_kernels(table);
 }
 
 }  // namespace ridge::cpu

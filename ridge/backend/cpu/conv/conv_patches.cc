@@ -273,10 +273,10 @@ ConvGeometry::ConvGeometry(
       out_channels(y[3]),
       groups(group_count) {}
 
-bool fills_tiles(const ConvGeometry& g) {
+bool multiplies_bf16(const ConvGeometry& g, bool by_tiles) {
   constexpr int64_t kFewestDepth = 16, kFewestColumns = 8;
-  return has_amx() && g.taps() * g.group_in() >= kFewestDepth && g.group_out() >= kFewestColumns &&
-         (g.groups == 1 || g.group_in() >= kFewestColumns);
+  return (by_tiles ? has_amx() : has_bf16_pairs()) && g.taps() * g.group_in() >= kFewestDepth &&
+         g.group_out() >= kFewestColumns && (g.groups == 1 || g.group_in() >= kFewestColumns);
 }
 
 bool ConvGeometry::is_pointwise() const {

@@ -33,8 +33,13 @@ struct ConvGeometry {
   bool is_pointwise() const;
 };
 
-/// Whether there is AMX, and channels enough for its tiles to multiply more numbers than zeros.
-bool fills_tiles(const ConvGeometry& g);
+/// Whether tiles (else vdpbf16ps) multiply convolutions of bf16 here, with channels enough to
+/// multiply more numbers than zeros.
+bool multiplies_bf16(const ConvGeometry& g, bool by_tiles);
+
+/// How gemm() multiplies bf16 where tiles do not.
+template <bool kTiles>
+inline constexpr GemmProducts kBF16Products = kTiles ? GemmProducts::kOwn : GemmProducts::kPairs;
 
 /// The geometry of a node of op Op: conv2d or one of its gradients.
 template <typename Op>
@@ -48,6 +53,12 @@ ConvGeometry geometry_of(const Node& node) {
     return {op.window, op.groups, result, b, a};
   else
     return {op.window, op.groups, a, result, b};
+}
+
+/// The same of a node of op Op whose images and weights are bf16.
+template <typename Op, bool kTiles>
+bool multiplies_bf16(const Node& node) {
+  return node.inputs[0].dtype() == DType::kBF16 && multiplies_bf16(geometry_of<Op>(node), kTiles);
 }
 
 /// A matrix (pixels of a grid in each image, depth): row (n, i, j) holds, for each vertical and

@@ -64,15 +64,17 @@ std::unique_ptr<HostKernel> make_product_alone(const Node& node) {
   return make_alone(make_product<Op>(node));
 }
 
-template <typename Op>
-ProductKernel make_product_by_tiles(const Node& node) {
-  const auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
-  return make_amx_product<BF16, BF16>(shape, groups);
+template <typename Op, bool kTiles>
+ProductKernel make_bf16_product(const Node& node) {
+  auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
+  shape.products = kBF16Products<kTiles>;
+  if constexpr (kTiles) return make_amx_product<BF16, BF16>(shape, groups);
+  return make_batched_product(DType::kBF16, Op::kTraits.name, shape, groups);
 }
 
-template <typename Op>
-std::unique_ptr<HostKernel> make_by_tiles_alone(const Node& node) {
-  return make_alone(make_product_by_tiles<Op>(node));
+template <typename Op, bool kTiles>
+std::unique_ptr<HostKernel> make_bf16_alone(const Node& node) {
+  return make_alone(make_bf16_product<Op, kTiles>(node));
 }
 
 template <typename T>
@@ -115,10 +117,26 @@ bool accepts(const Node& node) {
   return geometry_of<Op>(node).is_pointwise();
 }
 
-template <typename Op>
-bool is_for_tiles(const Node& node) {
-  return accepts<Op>(node) && node.inputs[0].dtype() == DType::kBF16 &&
-         fills_tiles(geometry_of<Op>(node));
+template <typename Op, bool kTiles>
+bool accepts_bf16(const Node& node) {
+  return accepts<Op>(node) && multiplies_bf16<Op, kTiles>(node);
+}
+
+// The gradient of weights by `of_weights`, which adds up its products of pixels all at once.
+template <bool kTiles>
+void add_bf16_kernels(KernelTable& table, const Choice& choice, const Choice& of_weights) {
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = choice,
+                                    .make = make_bf16_product<Conv2d, kTiles>,
+                                    .accepts = accepts_bf16<Conv2d, kTiles>});
+  table.add("conv2d_grad_input",
+            choice,
+            make_bf16_alone<Conv2dGradInput, kTiles>,
+            accepts_bf16<Conv2dGradInput, kTiles>);
+  table.add("conv2d_grad_weight",
+            of_weights,
+            make_bf16_alone<Conv2dGradWeight, kTiles>,
+            accepts_bf16<Conv2dGradWeight, kTiles>);
 }
 
 }  // namespace
@@ -162,19 +180,12 @@ template void PixelSums::add(const double*, const double*, int64_t, bool, double
 template void PixelSums::combine(float*, float*) const;
 template void PixelSums::combine(double*, double*) const;
 
+void add_pointwise_pairs_kernels(KernelTable& table) {
+  add_bf16_kernels</*kTiles=*/false>(table, {"pairs_gemm", 3}, {"pairs_gemm", 4});
+}
+
 void add_pointwise_kernels(KernelTable& table) {
-  const Choice by_tiles{"amx_gemm", 2};
-  add_product<Conv2d, FusedConv2d>(
-      table,
-      {.choice = by_tiles, .make = make_product_by_tiles<Conv2d>, .accepts = is_for_tiles<Conv2d>});
-  table.add("conv2d_grad_input",
-            by_tiles,
-            make_by_tiles_alone<Conv2dGradInput>,
-            is_for_tiles<Conv2dGradInput>);
-  table.add("conv2d_grad_weight",
-            by_tiles,
-            make_by_tiles_alone<Conv2dGradWeight>,
-            is_for_tiles<Conv2dGradWeight>);
+  add_bf16_kernels</*kTiles=*/true>(table, {"amx_gemm", 2}, {"amx_gemm", 2});
   add_product<Conv2d, FusedConv2d>(table,
                                    {.choice = {"gemm", 0},
                                     .make = make_product<Conv2d>,

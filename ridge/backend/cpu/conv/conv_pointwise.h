@@ -5,8 +5,10 @@
 
 namespace ridge::cpu {
 
-/// Adds the choice "gemm" of conv2d and of its two gradients.
+/// Adds the choices "amx_gemm" and "gemm" of conv2d and of its two gradients.
 void add_pointwise_kernels(KernelTable& table);
+/// Adds their choice "pairs_gemm".
+void add_pointwise_pairs_kernels(KernelTable& table);
 
 /// The sum over pixels of x^T dz, x (pixels, channels) and dz (pixels, out_channels), f32 or f64:
 /// in parts of the pixels, each a sum of its own, and in chunks that the nearer caches hold. All is

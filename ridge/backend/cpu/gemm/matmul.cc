@@ -9,6 +9,7 @@
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_matmul.h"
@@ -153,6 +154,14 @@ bool is_for_pairs(const Node& node) {
 
 bool is_for_amx(const Node& node) { return has_amx() && multiplies_bf16(node); }
 
+void add_pairs_kernel(KernelTable& table) {
+  table.add(
+      "matmul",
+      {"bf16_pairs_gemm", 1},
+      [](const Node& node) { return make_alone(make_matmul<true>(node)); },
+      is_for_pairs);
+}
+
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
@@ -162,11 +171,8 @@ void add_matmul_kernels(KernelTable& table) {
                                     .accepts = is_for_amx,
                                     .packed_operands = amx_operands_of,
                                     .make_packed = make_amx_packed});
-  table.add(
-      "matmul",
-      {"bf16_pairs_gemm", 1},
-      [](const Node& node) { return make_alone(make_matmul<true>(node)); },
-      is_for_pairs);
+  // The choice to take comes first.
+  if (cpu_info().fast_bf16) add_pairs_kernel(table);
   add_product<MatMul, FusedMatMul>(table,
                                    {.choice = {"packed_gemm"},
                                     .make = make_matmul<false>,
@@ -174,6 +180,7 @@ void add_matmul_kernels(KernelTable& table) {
                                     .packed_operands = panels_of,
                                     .make_packed = make_packed});
   table.add("matmul", {"packed_gemm"}, make_f32_result, is_f32_result);
+  if (!cpu_info().fast_bf16) add_pairs_kernel(table);
 }
 
 }  // namespace ridge::cpu

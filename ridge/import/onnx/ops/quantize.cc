@@ -193,6 +193,8 @@ void quantize_linear(NodeContext& n) {
   const DType from = dtype_attribute(n, "precision", n.dtype(1));
   const DType to = n.has(2) ? n.dtype(2) : dtype_attribute(n, "output_dtype", DType::kU8);
   check(is_quantized(to), "its result is {}", name_of(to));
+  check(!n.has(2) || n.known(2) == nullptr || !n.known(2)->is_narrow(),
+        "its result has fewer than 8 bits");
   check(is_float(from), "its scale is {}", name_of(from));
   if (const DatumPtr* const same = given_again(n, to)) return n.give(0, *same);
   if (gives_quantized_product(n, to)) return;
