@@ -60,6 +60,9 @@ struct PackedOperand {
   /// address, and it needs no workspace. It may be null, and may return null for elements that lie
   /// otherwise: then `pack` is run.
   std::function<std::unique_ptr<NodeKernel>(const LyingElements& from)> kernel = nullptr;
+  /// An operand that is a parameter under another shape is packed, too, by `pack`: plain forms make
+  /// such operands.
+  bool may_be_reshaped = false;
 };
 
 /// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major

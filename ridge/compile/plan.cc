@@ -10,6 +10,7 @@
 #include "ridge/compile/memory/aliases.h"
 #include "ridge/compile/memory/arena.h"
 #include "ridge/compile/memory/memory.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge {
@@ -410,8 +411,11 @@ class Planner {
         std::max(plan_.arena_lower_bound_bytes, entry.lower_bound_bytes);
   }
 
-  // The packed copy of a parameter that no entry updates; made the first time.
+  // The packed copy of a parameter that no entry updates; made the first time. That of one that is
+  // read under another shape has this in its name.
   std::optional<Place> packed(Value value, const PackedOperand& operand) {
+    const Shape shape = value.shape();
+    while (operand.may_be_reshaped && value.node->is<Reshape>()) value = value.node->inputs[0];
     if (!value.node->is<Input>()) return std::nullopt;
     const std::string& source = value.node->op_as<Input>().input_name;
     const auto entry = std::find_if(graphs_.state.begin(),
@@ -421,11 +425,12 @@ class Planner {
         entry->derivation != nullptr || updated_.contains(source) ||
         (operand.only_constants && entry->constant == nullptr))
       return std::nullopt;
-    const std::string name = fmt::format("{}:{}", source, operand.layout);
+    const std::string name = fmt::format(
+        "{}:{}{}", source, operand.layout, value.shape() == shape ? "" : ":" + to_string(shape));
     if (const PlanSlot* slot = find_slot(plan_.state, name); slot != nullptr) return slot->place;
     if (operand.pack == nullptr) return bytes_of(*entry, name);
     Graph graph("pack " + name);
-    const Value made = operand.pack(input(graph, source, entry->type));
+    const Value made = operand.pack(reshape(input(graph, source, entry->type), shape));
     input(graph, name, made.type());
     graph.add_output("packed", made, name);
     std::shared_ptr<const NodeKernel> kernel = kernel_for(operand, *entry);

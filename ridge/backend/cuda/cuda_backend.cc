@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ridge/backend/cuda/blas/matmul.h"
+#include "ridge/backend/cuda/blas/matmul_i8.h"
 #include "ridge/backend/cuda/dnn/planner.h"
 #include "ridge/backend/cuda/driver/arena.h"
 #include "ridge/backend/cuda/driver/captured_work.h"
@@ -16,6 +17,7 @@
 #include "ridge/backend/cuda/printed_node.h"
 #include "ridge/backend/cuda/trace/device_trace.h"
 #include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/signature.h"
 
@@ -84,7 +86,11 @@ class CudaBackend final : public Backend {
     }
     return choices;
   }
-  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override;
+  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override {
+    return make(node, choice, node.input_types(), false);
+  }
+  std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const override;
+  std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const override;
 
   void* allocate(size_t bytes) override;
   void deallocate(void* memory) noexcept override;
@@ -114,6 +120,16 @@ class CudaBackend final : public Backend {
   void add_plans(const Node& node, Known& found) const;
   void add_printed(const Node& node, Known& found) const;
   void add_expanded(const Node& node, Known& found) const;
+  bool has_kernels(const Graph& form) const;
+  const Way& way_of(const Node& node, size_t choice) const;
+  // The kernel of a choice, for operands of these types.
+  std::unique_ptr<NodeKernel> make(const Node& node,
+                                   size_t choice,
+                                   std::vector<TensorType> operands,
+                                   bool is_packed) const;
+  std::unique_ptr<NodeKernel> make_by_blas(const Node& node,
+                                           const BlasChoice& choice,
+                                           bool is_packed) const;
 
   DeviceRef device_;
   std::shared_ptr<const Blas> blas_;  // null: there is none
@@ -188,7 +204,15 @@ Known CudaBackend::examine(const Node& node) const {
 void CudaBackend::add_algorithms(const Node& node, Known& found) const {
   if (blas_ == nullptr) return;
   device_->ensure_current();
-  found.algorithms = blas_choices(*blas_, node);
+  if (node.is<MatMulI8>()) {
+    found.algorithms = blas_i8_choices(*blas_, node);
+    std::erase_if(found.algorithms, [&](const BlasChoice& choice) {
+      const std::vector<Graph> forms = blas_i8_forms(node, choice);
+      return !std::ranges::all_of(forms, [&](const Graph& form) { return has_kernels(form); });
+    });
+  } else {
+    found.algorithms = blas_choices(*blas_, node);
+  }
   for (size_t i = 0; i < found.algorithms.size(); ++i)
     found.ways.push_back({Way::kBlas, found.algorithms[i].choice, i});
 }
@@ -225,19 +249,61 @@ void CudaBackend::add_expanded(const Node& node, Known& found) const {
   found.ways.push_back({Way::kExpanded, {std::string(kExpandedChoice), bits}});
 }
 
-std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t choice) const {
+bool CudaBackend::has_kernels(const Graph& form) const {
+  return std::ranges::all_of(form.nodes(), [&](const auto& node) {
+    return node->template is<Input>() || !known(*node).ways.empty();
+  });
+}
+
+const Way& CudaBackend::way_of(const Node& node, size_t choice) const {
   const Known& found = known(node);
   check_internal(choice < found.ways.size(),
                  "choice {} of {} for node '{}'",
                  choice,
                  found.ways.size(),
                  node.site.name);
-  const Way& way = found.ways[choice];
+  return found.ways[choice];
+}
+
+std::vector<PackedOperand> CudaBackend::packed_operands(const Node& node, size_t choice) const {
+  if (!node.is<MatMulI8>() || way_of(node, choice).kind != Way::kBlas) return {};
+  return blas_i8_packed(node);
+}
+
+std::unique_ptr<NodeKernel> CudaBackend::instantiate_packed(const Node& node, size_t choice) const {
+  const std::vector<PackedOperand> packed = packed_operands(node, choice);
+  check_internal(!packed.empty(), "choice {} packs nothing for node '{}'", choice, node.site.name);
+  std::vector<TensorType> operands = node.input_types();
+  for (const PackedOperand& each : packed) {
+    Graph graph("packed");
+    operands[each.input] = each.pack(input(graph, "operand", operands[each.input])).type();
+  }
+  return make(node, choice, std::move(operands), true);
+}
+
+std::unique_ptr<NodeKernel> CudaBackend::make_by_blas(const Node& node,
+                                                      const BlasChoice& choice,
+                                                      bool is_packed) const {
+  const auto make_part = [this](const Node& part) { return instantiate(part, 0); };
+  if (!node.is<MatMulI8>()) return make_blas_kernel(blas_, node, choice, make_part);
+  const auto make_form = [&](const Graph& form) {
+    return make_expanded_node(form, make_part, ResultsLie::kApart);
+  };
+  return make_blas_i8_kernel(blas_, node, choice, make_form, is_packed);
+}
+
+std::unique_ptr<NodeKernel> CudaBackend::make(const Node& node,
+                                              size_t choice,
+                                              std::vector<TensorType> operands,
+                                              bool is_packed) const {
+  const Way& way = way_of(node, choice);
+  const Known& found = known(node);
   const auto make_part = [this](const Node& part) { return instantiate(part, 0); };
   const auto warmed = [&](std::unique_ptr<NodeKernel> kernel) {
     return make_warmed_node(
         std::move(kernel),
-        node,
+        std::move(operands),
+        node.outputs,
         device_,
         [this] { return std::make_unique<EngineStream>(device_, copies_, faults_); },
         way.is_warm);
@@ -248,7 +314,7 @@ std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t ch
     case Way::kFill:
       return make_fill_node(node, found.byte);
     case Way::kBlas:
-      return warmed(make_blas_kernel(blas_, node, found.algorithms[way.number], make_part));
+      return warmed(make_by_blas(node, found.algorithms[way.number], is_packed));
     case Way::kDnn:
       return warmed(make_dnn_kernel(dnn_, node, found.plans[way.number], make_part));
     case Way::kPrinted:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "ridge/backend/cuda/driver/arena.h"
@@ -90,13 +91,14 @@ class StoredConstant final : public NodeKernel {
 class WarmedNode final : public NodeKernel {
  public:
   WarmedNode(std::unique_ptr<NodeKernel> kernel,
-             const Node& node,
+             std::vector<TensorType> inputs,
+             std::vector<TensorType> outputs,
              DeviceRef device,
              std::function<std::unique_ptr<ridge::Stream>()> make_stream,
              std::shared_ptr<bool> is_warm)
       : kernel_(std::move(kernel)),
-        inputs_(node.input_types()),
-        outputs_(node.outputs),
+        inputs_(std::move(inputs)),
+        outputs_(std::move(outputs)),
         device_(std::move(device)),
         make_stream_(std::move(make_stream)),
         is_warm_(std::move(is_warm)) {}
@@ -152,21 +154,31 @@ class WarmedNode final : public NodeKernel {
 
 size_t result_bytes(const Node& node) { return static_cast<size_t>(node.outputs[0].bytes()); }
 
-// The place of a value: an operand of the node, or bytes of the workspace.
+// The place of a value: an operand or a result of the node, or bytes of the workspace.
 struct Location {
-  bool is_operand = false;
-  size_t at = 0;  // the operand's number, or the offset
+  enum Kind : uint8_t { kOperand, kResult, kWorkspace };
+  Kind kind = kWorkspace;
+  size_t at = 0;  // the operand's or the result's number, or the offset
 };
 
 class ExpandedNode final : public NodeKernel {
  public:
-  ExpandedNode(const Graph& form, const MakeKernel& make) {
+  ExpandedNode(const Graph& form, const MakeKernel& make, ResultsLie lie) {
+    InPlace in_place;
+    if (lie == ResultsLie::kApart)
+      for (size_t i = 0; i < form.outputs().size(); ++i) {
+        const Value value = form.outputs()[i].value;
+        in_place.try_emplace({value.node->id, value.index}, i);
+      }
     std::vector<std::vector<Location>> locations;  // by node and result
-    for (const auto& node : form.nodes()) add(*node, make, locations);
-    for (const Output& output : form.outputs())
-      results_.push_back({locations[static_cast<size_t>(output.value.node->id)]
-                                   [static_cast<size_t>(output.value.index)],
-                          static_cast<size_t>(output.value.type().bytes())});
+    for (const auto& node : form.nodes()) add(*node, make, in_place, locations);
+    for (size_t i = 0; i < form.outputs().size(); ++i) {
+      const Value value = form.outputs()[i].value;
+      const Location& from =
+          locations[static_cast<size_t>(value.node->id)][static_cast<size_t>(value.index)];
+      if (from.kind != Location::kResult || from.at != i)
+        copies_.push_back({i, from, static_cast<size_t>(value.type().bytes())});
+    }
   }
 
   size_t workspace_bytes() const override { return bytes_; }
@@ -182,15 +194,17 @@ class ExpandedNode final : public NodeKernel {
       outputs.clear();
       for (const Location& from : step.inputs) inputs.push_back(address(from, args));
       for (const Location& to : step.outputs)
-        outputs.push_back(static_cast<std::byte*>(args.workspace) + to.at);
+        outputs.push_back(to.kind == Location::kResult
+                              ? args.outputs[to.at]
+                              : static_cast<std::byte*>(args.workspace) + to.at);
       void* const workspace = static_cast<std::byte*>(args.workspace) + step.workspace;
       // The addresses are read in the call.
       step.kernel->launch(stream, {inputs, outputs, workspace});
     }
-    for (size_t i = 0; i < results_.size(); ++i)
-      cuda_stream(stream).copy(device_pointer(args.outputs[i]),
-                               device_pointer(address(results_[i].from, args)),
-                               results_[i].bytes);
+    for (const Copy& each : copies_)
+      cuda_stream(stream).copy(device_pointer(args.outputs[each.result]),
+                               device_pointer(address(each.from, args)),
+                               each.bytes);
   }
 
  private:
@@ -199,14 +213,18 @@ class ExpandedNode final : public NodeKernel {
     std::vector<Location> inputs, outputs;
     size_t workspace = 0;
   };
-  struct Result {
+  // Results that nodes write where they are to lie: their numbers, by the node's id and result.
+  using InPlace = std::map<std::pair<int, int>, size_t>;
+  struct Copy {
+    size_t result;
     Location from;
     size_t bytes;
   };
 
   static const void* address(const Location& from, const KernelArgs& args) {
-    return from.is_operand ? args.inputs[from.at]
-                           : static_cast<const std::byte*>(args.workspace) + from.at;
+    if (from.kind == Location::kOperand) return args.inputs[from.at];
+    if (from.kind == Location::kResult) return args.outputs[from.at];
+    return static_cast<const std::byte*>(args.workspace) + from.at;
   }
   size_t take(size_t bytes) {
     const size_t at = bytes_;
@@ -216,15 +234,21 @@ class ExpandedNode final : public NodeKernel {
 
   void add(const Node& node,
            const MakeKernel& make,
+           const InPlace& in_place,
            std::vector<std::vector<Location>>& locations) {
     std::vector<Location>& own = locations.emplace_back();
     if (node.is<Input>()) {
-      own.push_back({true, input_number(node)});
+      own.push_back({Location::kOperand, input_number(node)});
       return;
     }
     Step step;
-    for (const TensorType& type : node.outputs)
-      own.push_back({false, take(static_cast<size_t>(type.bytes()))});
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const auto result = in_place.find({node.id, static_cast<int>(i)});
+      if (result != in_place.end())
+        own.push_back({Location::kResult, result->second});
+      else
+        own.push_back({Location::kWorkspace, take(static_cast<size_t>(node.outputs[i].bytes()))});
+    }
     step.outputs = own;
     for (const Value& value : node.inputs)
       step.inputs.push_back(
@@ -235,7 +259,7 @@ class ExpandedNode final : public NodeKernel {
   }
 
   std::vector<Step> steps_;
-  std::vector<Result> results_;
+  std::vector<Copy> copies_;
   size_t bytes_ = 0;
 };
 
@@ -279,18 +303,25 @@ std::optional<Graph> plain_form(const Node& node) {
   return form;
 }
 
-std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form, const MakeKernel& make) {
-  return std::make_unique<ExpandedNode>(form, make);
+std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form,
+                                               const MakeKernel& make,
+                                               ResultsLie lie) {
+  return std::make_unique<ExpandedNode>(form, make, lie);
 }
 
 std::unique_ptr<NodeKernel> make_warmed_node(
     std::unique_ptr<NodeKernel> kernel,
-    const Node& node,
+    std::vector<TensorType> inputs,
+    std::vector<TensorType> outputs,
     DeviceRef device,
     std::function<std::unique_ptr<ridge::Stream>()> make_stream,
     std::shared_ptr<bool> is_warm) {
-  return std::make_unique<WarmedNode>(
-      std::move(kernel), node, std::move(device), std::move(make_stream), std::move(is_warm));
+  return std::make_unique<WarmedNode>(std::move(kernel),
+                                      std::move(inputs),
+                                      std::move(outputs),
+                                      std::move(device),
+                                      std::move(make_stream),
+                                      std::move(is_warm));
 }
 
 }  // namespace ridge::cuda

@@ -27,21 +27,29 @@ std::unique_ptr<NodeKernel> make_stored_constant(const Node& node, DeviceRef dev
 /// where the op has none.
 std::optional<Graph> plain_form(const Node& node);
 
-/// A library's `kernel` of `node`, whose prepare() launches it once, on zeros that are freed again,
-/// unless `is_warm` is set already: a library loads the code of a kernel, into memory of the
-/// device, when it first runs, which would be in the middle of a measurement, or of a capture.
-/// Loading is left to the first launch if there is no free memory for the operands.
+/// A library's `kernel` of operands and results of these types, whose prepare() launches it once,
+/// on zeros that are freed again, unless `is_warm` is set already: a library loads the code of a
+/// kernel, into memory of the device, when it first runs, which would be in the middle of a
+/// measurement, or of a capture. Loading is left to the first launch if there is no free memory for
+/// the operands.
 std::unique_ptr<NodeKernel> make_warmed_node(
     std::unique_ptr<NodeKernel> kernel,
-    const Node& node,
+    std::vector<TensorType> inputs,
+    std::vector<TensorType> outputs,
     DeviceRef device,
     std::function<std::unique_ptr<ridge::Stream>()> make_stream,
     std::shared_ptr<bool> is_warm);
 
 using MakeKernel = std::function<std::unique_ptr<NodeKernel>(const Node&)>;
 
-/// Runs `form`, a plain_form, by a kernel that `make` makes for each of its nodes but the inputs.
-/// The workspace holds all values in between.
-std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form, const MakeKernel& make);
+/// Results of a form lie where operands do, maybe, so that they are copied there in the end; or
+/// apart from all operands, so that their nodes write them there.
+enum class ResultsLie : uint8_t { kAnywhere, kApart };
+
+/// Runs `form`, a graph as of plain_form(), by a kernel that `make` makes for each of its nodes but
+/// the inputs. The workspace holds all values in between.
+std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form,
+                                               const MakeKernel& make,
+                                               ResultsLie lie = ResultsLie::kAnywhere);
 
 }  // namespace ridge::cuda

@@ -4,8 +4,10 @@
 #include <array>
 
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul_i8.h"
 #include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/windows.h"
 
 namespace ridge {
 
@@ -30,9 +32,12 @@ std::vector<TensorType> Conv2dI8::infer(std::span<const TensorType> inputs) cons
             w[3]}}};
 }
 
-// Sums are exact in f64 up to 2^37 products each. The plain form of a convolution sees zeros beyond
-// the image, which is x_zero less x_zero.
+// A product of what the windows see, as bytes: x_zero beyond the image. Such a product has no zero
+// points for each item, and so none for each group. Groups are convolved in f64, where sums are
+// exact up to 2^37 products each; the plain form of that convolution sees zeros beyond the image,
+// which is x_zero less x_zero.
 std::vector<Value> Conv2dI8::expand(std::span<const Value> inputs) const {
+  if (groups == 1) return {product(inputs)};
   const auto minus_zero = [](Value x, Value zero) {
     const Value wide = cast(x, DType::kF64);
     return wide - broadcast(cast(zero, DType::kF64), wide.shape());
@@ -44,6 +49,29 @@ std::vector<Value> Conv2dI8::expand(std::span<const Value> inputs) const {
                                      minus_zero(inputs[kB], inputs[kBZero])};
   const Value sum = cast(cast(plain.expand(factors)[0], DType::kI64), DType::kI32);
   return {result_of(sum, inputs)};
+}
+
+Value Conv2dI8::product(std::span<const Value> inputs) const {
+  const Value x = inputs[kA], w = inputs[kB];
+  std::vector<TensorType> types;
+  for (const Value& value : inputs) types.push_back(value.type());
+  const Shape y = infer(types)[0].shape;
+  const int64_t elements = w.dim(0) * w.dim(1), depth = elements * w.dim(2);
+  const bool is_pixel = elements == 1 && window.stride == std::vector<int64_t>{1, 1} &&
+                        window.padding == std::vector<int64_t>{0, 0, 0, 0};
+  const WindowDimension rows{window, 0, x.dim(1), w.dim(0), y[1]},
+      columns{window, 1, x.dim(2), w.dim(1), y[2]};
+  const Value seen =
+      is_pixel
+          ? x
+          : gather_places(x, rows.pixels_of_windows(), columns.pixels_of_windows(), inputs[kAZero]);
+  MatMulI8 op;
+  op.to = to;
+  op.limits = limits;
+  std::vector<Value> operands(inputs.begin(), inputs.end());
+  operands[kA] = reshape(seen, {-1, depth});
+  operands[kB] = reshape(w, {depth, y[3]});
+  return reshape(add_node(std::move(op), std::move(operands)), y);
 }
 
 Cost Conv2dI8::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {

@@ -30,6 +30,10 @@ class Conv2dI8 final : public OpOf<Conv2dI8>, public ProductI8 {
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   bool may_overwrite(size_t, size_t) const override { return false; }
   void fields(FieldVisitor& v) override;
+
+ private:
+  /// The result of one group by a matrix product of bytes.
+  Value product(std::span<const Value> inputs) const;
 };
 
 /// Zero points that are null are 0. The result of i8 or u8 needs `to.zero`.

@@ -111,4 +111,17 @@ Value zero_point_of(Value zero, Value factor) {
   return zero ? zero : constant(factor.graph(), {factor.dtype(), {}}, 0.0);
 }
 
+Value bytes_of_i32(Value x) {
+  std::vector<Value> bytes;
+  for (int i = 0; i < 4; ++i) {
+    const Value byte = cast(x, DType::kU8);
+    Shape shape = x.shape();
+    shape.push_back(1);
+    bytes.push_back(reshape(cast(byte, DType::kI8), shape));
+    const Value rest = x - cast(byte, DType::kI32);
+    x = cast(cast(rest, DType::kF64) / 256.0, DType::kI32);  // exact
+  }
+  return concat(bytes, x.rank());
+}
+
 }  // namespace ridge

@@ -65,4 +65,8 @@ struct ScaledTo {
 /// The zero point, or where it is null 0 for the factor.
 Value zero_point_of(Value zero, Value factor);
 
+/// The four bytes of each i32 as i8, from the lowest on, along a new last axis: backends pack sums
+/// of columns behind the bytes of a factor.
+Value bytes_of_i32(Value x);
+
 }  // namespace ridge

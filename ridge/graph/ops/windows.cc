@@ -81,10 +81,12 @@ Value place_numbers(
   return reshape(number, {rows.count * columns.count, rows.size * columns.size});
 }
 
-Value gather_places(Value x, const Places& rows, const Places& columns) {
+Value gather_places(Value x, const Places& rows, const Places& columns, Value nothing) {
   const int64_t pixels = x.dim(1) * x.dim(2);
   Value flat = reshape(x, {x.dim(0), pixels, x.dim(3)});
-  if (has_nothing(rows) || has_nothing(columns)) flat = pad(flat, {0, 0, 0}, {0, 1, 0});
+  if (has_nothing(rows) || has_nothing(columns))
+    flat = nothing ? concat({flat, broadcast(nothing, {x.dim(0), 1, x.dim(3)})}, 1)
+                   : pad(flat, {0, 0, 0}, {0, 1, 0});
   return gather(flat, place_numbers(x.graph(), rows, columns, x.dim(2), pixels), 1);
 }
 

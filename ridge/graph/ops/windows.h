@@ -38,7 +38,7 @@ Value place_numbers(
     Graph& graph, const Places& rows, const Places& columns, int64_t width, int64_t nothing);
 
 /// x (N, H, W, C) at those places: (N, rows.count * columns.count, rows.size * columns.size, C),
-/// and zeros where there is none.
-Value gather_places(Value x, const Places& rows, const Places& columns);
+/// and `nothing`, a scalar of x's dtype, where there is none; null: zeros.
+Value gather_places(Value x, const Places& rows, const Places& columns, Value nothing = {});
 
 }  // namespace ridge

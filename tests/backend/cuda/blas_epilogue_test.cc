@@ -208,7 +208,7 @@ TEST_F(CudaBlasEpilogue, ChoicesSayWhatTheyDo) {
 TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  const PlainNodes plain(gpu);
+  const PlainKernels plain(gpu);
   const Layer layer = layer_of(kGeluAuxBias);
   CaseBuilder built = build(layer);
   const Node& node = node_of(built);

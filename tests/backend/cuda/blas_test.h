@@ -15,7 +15,7 @@ inline std::shared_ptr<const Blas> make_blas(const DeviceRef& gpu) {
 inline NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
   const Node& node = node_of(built);
   const auto blas = make_blas(gpu);
-  const PlainNodes plain(gpu);
+  const PlainKernels plain(gpu);
   return run_kernel(
       gpu, built, *make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), plain));
 }

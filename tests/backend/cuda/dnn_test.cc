@@ -28,7 +28,7 @@ std::shared_ptr<const Dnn> make_dnn(const DeviceRef& gpu) {
 NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
   const Node& node = node_of(built);
   const auto dnn = make_dnn(gpu);
-  const PlainNodes plain(gpu);
+  const PlainKernels plain(gpu);
   const auto kernel = make_dnn_kernel(dnn, node, dnn_choices(*dnn, node).at(0), plain);
   kernel->prepare();
   return run_kernel(gpu, built, *kernel);

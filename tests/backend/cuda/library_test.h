@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <list>
+#include <map>
 #include <optional>
 
 #include "ridge/backend/cuda/driver/arena.h"
@@ -19,46 +21,64 @@ namespace ridge::cuda {
 
 using test::CaseBuilder;
 
-/// Stands for the backend's printed kernel for a node of one operand: a kernel of the stand-in.
-class PlainNode final : public NodeKernel {
+/// Stands for the backend's own kernels of a graph of inputs "0", "1", ... and results "0", "1",
+/// ...: a kernel of the stand-in.
+class PlainKernel final : public NodeKernel {
  public:
-  PlainNode(const Module& module, const Node& node)
-      : kernel_(module.kernel("plain")), graph_(lone_node(node)) {}
+  PlainKernel(const Module& module, Graph graph)
+      : kernel_(module.kernel("plain")), graph_(std::move(graph)) {}
   void launch(ridge::Stream& stream, const KernelArgs& args) const override {
-    DevicePointer to = device_pointer(args.outputs[0]), from = device_pointer(args.inputs[0]);
-    auto self = reinterpret_cast<DevicePointer>(this);
-    void* const arguments[] = {&to, &from, &self};
+    // The addresses of a launch live as long as the kernel: it runs later.
+    const Launched& launched =
+        launched_.emplace_back(Launched{&graph_,
+                                        {args.inputs.begin(), args.inputs.end()},
+                                        {args.outputs.begin(), args.outputs.end()}});
+    auto self = reinterpret_cast<DevicePointer>(&launched);
+    void* const arguments[] = {&self};
     cuda::launch(cuda_stream(stream), kernel_, {}, arguments);
   }
   static int run(const test::FakeLaunch& launch) {
-    const Graph& graph = launch.pointer<const PlainNode>(2)->graph_;
+    const auto& launched = *launch.pointer<const Launched>(0);
     NamedTensors operands;
-    Tensor& x = operands.emplace("0", Tensor(graph.inputs()[0]->outputs[0])).first->second;
-    std::memcpy(x.data(), launch.pointer<std::byte>(1), x.bytes());
-    const NamedTensors made = evaluate(graph, *make_backend("ref"), operands);
-    std::memcpy(launch.pointer<std::byte>(0), made.at("0").data(), made.at("0").bytes());
+    for (const Node* node : launched.graph->inputs()) {
+      const std::string& name = node->op_as<Input>().input_name;
+      Tensor& x = operands.emplace(name, Tensor(node->outputs[0])).first->second;
+      std::memcpy(x.data(), launched.inputs.at(std::stoul(name)), x.bytes());
+    }
+    for (const auto& [name, made] : evaluate(*launched.graph, *make_backend("ref"), operands))
+      std::memcpy(launched.outputs.at(std::stoul(name)), made.data(), made.bytes());
     return 0;
   }
 
  private:
+  struct Launched {
+    const Graph* graph;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+  };
+
   Kernel kernel_;
   Graph graph_;
+  mutable std::list<Launched> launched_;
 };
 
 /// Makes them, for a kernel that lives no longer.
-class PlainNodes {
+class PlainKernels {
  public:
-  explicit PlainNodes(const DeviceRef& gpu)
+  explicit PlainKernels(const DeviceRef& gpu)
       : module_(std::make_shared<const Module>(gpu, kPtx, "plain")) {}
   std::unique_ptr<NodeKernel> operator()(const Node& node) const {
-    return std::make_unique<PlainNode>(*module_, node);
+    return std::make_unique<PlainKernel>(*module_, lone_node(node));
+  }
+  std::unique_ptr<NodeKernel> operator()(const Graph& form) const {
+    return std::make_unique<PlainKernel>(*module_, form.clone());
   }
 
  private:
   static constexpr const char* kPtx = R"(
 .version 8.0
 .target sm_80
-.visible .entry plain(.param .u64 to, .param .u64 from, .param .u64 node) { ret; }
+.visible .entry plain(.param .u64 launched) { ret; }
 )";
   std::shared_ptr<const Module> module_;
 };
@@ -66,8 +86,12 @@ class PlainNodes {
 /// The node that was built.
 inline const Node& node_of(CaseBuilder& built) { return *built.graph().outputs()[0].value.node; }
 
-/// A kernel of the node that was built, on its inputs: its results, "y0", "y1", ...
-inline NamedTensors run_kernel(const DeviceRef& gpu, CaseBuilder& built, const NodeKernel& kernel) {
+/// A kernel of the node that was built, on its inputs, or on `others` by their numbers: its
+/// results, "y0", "y1", ...
+inline NamedTensors run_kernel(const DeviceRef& gpu,
+                               CaseBuilder& built,
+                               const NodeKernel& kernel,
+                               const std::map<size_t, Tensor>& others = {}) {
   const Node& node = node_of(built);
   std::vector<Arena> memory;
   const auto take = [&](size_t bytes) {
@@ -76,7 +100,10 @@ inline NamedTensors run_kernel(const DeviceRef& gpu, CaseBuilder& built, const N
   };
   std::vector<const void*> inputs;
   for (const Value& value : node.inputs) {
-    const Tensor& tensor = built.tensors().at(value.node->op_as<Input>().input_name);
+    const auto other = others.find(inputs.size());
+    const Tensor& tensor = other != others.end()
+                               ? other->second
+                               : built.tensors().at(value.node->op_as<Input>().input_name);
     inputs.push_back(std::memcpy(take(tensor.bytes()), tensor.data(), tensor.bytes()));
   }
   std::vector<void*> outputs;
@@ -114,7 +141,7 @@ class LibraryTest : public FakeDriverTest {
   }
   void start(Schedule schedule, uint64_t seed = 0) {
     fake_.reset();
-    fake_.on_kernel("plain", PlainNode::run);
+    fake_.on_kernel("plain", PlainKernel::run);
     fake_.set_schedule(schedule, seed);
     library_.reset(RIDGE_FAKE_CUDA);
   }

@@ -9,20 +9,6 @@
 namespace ridge::cpu {
 namespace {
 
-// The four bytes of each i32, from the lowest on.
-Value bytes_of(Value x) {
-  std::vector<Value> bytes;
-  for (int i = 0; i < 4; ++i) {
-    const Value byte = cast(x, DType::kU8);
-    Shape shape = x.shape();
-    shape.push_back(1);
-    bytes.push_back(reshape(cast(byte, DType::kI8), shape));
-    const Value rest = x - cast(byte, DType::kI32);
-    x = cast(cast(rest, DType::kF64) / 256.0, DType::kI32);  // exact
-  }
-  return concat(bytes, x.rank());
-}
-
 // The ops that make of op(B) what pack_i8() makes of it.
 Value packed(Value b, const GemmShape& shape) {
   if (b.dtype() == DType::kU8) b = cast(cast(b, DType::kI16) - 128.0, DType::kI8);
@@ -40,7 +26,7 @@ Value packed(Value b, const GemmShape& shape) {
     b = transpose(reshape(b, {panels, kI8Lanes, tiles, 16, 4}), {0, 2, 3, 1, 4});
   else
     b = transpose(reshape(b, {tiles, 16, 4, panels, kI8Lanes}), {3, 0, 1, 4, 2});
-  return concat({reshape(b, {-1}), reshape(bytes_of(sums), {-1})}, 0);
+  return concat({reshape(b, {-1}), reshape(bytes_of_i32(sums), {-1})}, 0);
 }
 
 bool is_each(const Node& node, size_t input) { return node.inputs[input].rank() == 1; }

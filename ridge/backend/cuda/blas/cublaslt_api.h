@@ -26,10 +26,10 @@ enum class BlasResult : int {
 };
 
 /// The type of the elements of a matrix, and of the factors alpha and beta.
-enum class BlasType : int { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 14 };
+enum class BlasType : int { kF32 = 0, kF64 = 1, kF16 = 2, kI8 = 3, kI32 = 10, kBF16 = 14 };
 
 /// In what products are made and summed.
-enum class BlasCompute : int { kF32 = 68, kF64 = 70, kF32FastTf32 = 77 };
+enum class BlasCompute : int { kF32 = 68, kF64 = 70, kI32 = 72, kF32FastTf32 = 77 };
 
 enum class BlasOperation : int { kNone = 0, kTranspose = 1 };
 

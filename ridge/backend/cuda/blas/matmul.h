@@ -3,24 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "ridge/backend/backend.h"
-#include "ridge/backend/cuda/blas/cublaslt.h"
+#include "ridge/backend/cuda/blas/problem.h"
 
 namespace ridge::cuda {
-
-/// One algorithm for a node.
-struct BlasChoice {
-  Choice choice;  ///< "cublaslt_67_tile20_stages8": the configuration, so that a plan can pin it.
-  BlasAlgorithm algorithm;
-  size_t workspace_bytes = 0;  ///< Bytes for the algorithm alone.
-};
-
-/// The first of the bits classes of these choices. Each has its own: the library does not say which
-/// of its algorithms agree to the bit.
-inline constexpr int kBlasBits = 16;
 
 /// Algorithms for a `matmul` node, or a `fused_matmul` whose loop is an epilogue of the library's
 /// (epilogue.h), the library's best guess first; none for other nodes, and where the library

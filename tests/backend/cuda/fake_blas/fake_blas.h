@@ -23,6 +23,9 @@ class FakeBlas : public FakeLibrary {
  public:
   /// In this order; those that take more workspace than a caller has are left out.
   virtual void set_algorithms(std::vector<FakeAlgorithm> algorithms) = 0;
+  /// Products of i8 are refused whose second factor, column-major, has fewer columns; 0 from
+  /// reset() on.
+  virtual void set_fewest_columns_of_i8(uint64_t columns) = 0;
 };
 
 inline constexpr const char* kFakeBlasEntry = "fake_blas";

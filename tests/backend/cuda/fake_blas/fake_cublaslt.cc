@@ -44,8 +44,10 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas>
     forget(file);
     matmuls.clear(), layouts.clear(), preferences.clear(), handles.clear(), products.clear();
     algorithms = {{}};
+    fewest_columns_of_i8 = 0;
   }
   void set_algorithms(std::vector<FakeAlgorithm> all) override { algorithms = std::move(all); }
+  void set_fewest_columns_of_i8(uint64_t columns) override { fewest_columns_of_i8 = columns; }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
     all.insert(all.end(), matmuls.size(), matmuls.kind);
@@ -76,6 +78,7 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas>
   Objects<LibraryHandle> handles{"handle"};
   std::vector<std::unique_ptr<Product>> products;
   std::vector<FakeAlgorithm> algorithms;
+  uint64_t fewest_columns_of_i8 = 0;
 };
 
 Machine& machine() {
@@ -113,8 +116,20 @@ bool has_operands(const Matmul& op, const Layout& d) {
          op.aux_ld >= static_cast<int64_t>(d.rows);
 }
 
+// NVIDIA's reference asks this of data in a regular order: the first factor transposed and the
+// second one not, and leading dimensions, m and k multiples of four.
+bool multiplies_bytes(const Matmul& op, const Layout& a, const Layout& b, const Layout& d) {
+  if (op.scale != kR32I || a.type != kR8I || d.type != kR32I || op.epilogue != kNone) return false;
+  if (op.transpose_a == 0 || op.transpose_b != 0) return false;
+  for (const Layout* each : {&a, &b, &d})
+    if (each->ld % 4 != 0 || each->offset % 4 != 0) return false;
+  return d.rows % 4 == 0 && b.rows % 4 == 0 && b.columns >= machine().fewest_columns_of_i8;
+}
+
 bool is_supported(const Matmul& op, const Layout& a, const Layout& b, const Layout& d) {
   if (a.type != b.type) return false;
+  if (op.compute == kCompute32I) return multiplies_bytes(op, a, b, d);
+  if (a.type == kR8I || d.type == kR32I) return false;
   if (op.epilogue != kNone) {
     constexpr uint32_t kKnown[] = {
         kBias, kGelu, kGelu | kAux, kGelu | kBias, kGelu | kAux | kBias, kDGelu | kAux};
@@ -317,6 +332,9 @@ int cublasLtMatmul(void* handle,
     require(algorithm->data[5] == kMagic, kInvalidValue);
     describe(line, op, la, lb, ld);
     require(fits(op, la, lb, lc, ld) && is_supported(op, la, lb, ld), kInvalidValue);
+    for (const void* each : {a, b, c, static_cast<const void*>(d)})
+      require(op.compute != kCompute32I || reinterpret_cast<uintptr_t>(each) % 4 == 0,
+              kNotSupported);
     // The library refuses others on Hopper.
     const bool is_aligned = reinterpret_cast<uintptr_t>(workspace) % 256 == 0;
     require(workspace_bytes >= algorithm->data[4] && is_aligned, kInvalidValue);

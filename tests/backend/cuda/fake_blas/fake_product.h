@@ -15,9 +15,9 @@ namespace ridge::test::fake_blas {
 
 // Numbers of the library's reference, written down a second time: the stand-in is no mirror.
 enum Status { kSuccess = 0, kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15 };
-enum Type { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14 };
+enum Type { kR32F = 0, kR64F = 1, kR16F = 2, kR8I = 3, kR32I = 10, kR16BF = 14 };
 enum Epilogue : uint32_t { kNone = 1, kBias = 4, kGelu = 32, kDGelu = 64, kAux = 128 };
-enum Compute { kCompute32F = 68, kCompute64F = 70, kCompute32FFastTf32 = 77 };
+enum Compute { kCompute32F = 68, kCompute64F = 70, kCompute32I = 72, kCompute32FFastTf32 = 77 };
 
 struct Matmul {
   int compute, scale;
@@ -58,6 +58,8 @@ inline DType dtype_of(int type) {
   return type == kR64F   ? DType::kF64
          : type == kR32F ? DType::kF32
          : type == kR16F ? DType::kF16
+         : type == kR8I  ? DType::kI8
+         : type == kR32I ? DType::kI32
                          : DType::kBF16;
 }
 inline double read(int type, const void* from, int64_t at) {
