@@ -73,7 +73,6 @@ class Quantization {
   Quantization(const EditableModel& model, const QuantizeData& data, const QuantizeOptions& options)
       : options_(options), original_(model), base_(model), result_{.model = model} {
     form_.method = options.method;
-    form_.ranges = options.ranges;
     check(!data.samples.samples.empty(), "[quantize] there are no samples");
     check_model(model);
     options.on_progress("the model as it is");
@@ -124,7 +123,7 @@ class Quantization {
                       name_of(options_.method),
                       least),
           "convert it first, as onnx.version_converter does");
-    check(is_static() || (!options_.equalize && !options_.correct_bias),
+    check(is_static() || (!options_.equalize && !options_.correct_bias.value_or(false)),
           "[quantize] equalization and bias correction are for the static method");
   }
 
@@ -148,7 +147,10 @@ class Quantization {
     find_types();
     if (is_static()) calibrate_sites();
     if (form_.sites.empty()) refuse();
+    use({.ranges = ways_of_ranges().front(),
+         .corrects_bias = options_.correct_bias.value_or(false)});
     if (options_.gain == GainMeasure::kTime) measure_times();
+    choose_form();
   }
 
   [[noreturn]] void refuse() const {
@@ -217,17 +219,58 @@ class Quantization {
     for (const auto& [value, from] : points.range_of) names.insert({value, from});
     for (const auto& [name, type] : types_of(base_, calibration_[0], names))
       if (type.dtype == DType::kF32) wanted[name];
-    if (options_.correct_bias)
-      for (const Site& site : form_.sites) wanted[site.input].insert(site.channels_axis);
-    const std::map<std::string, Activations> found = calibrate(base_, calibration_, wanted);
+    if (options_.correct_bias.value_or(true))
+      for (const Site& site : form_.sites)
+        if (site.may_have_bias()) wanted[site.input].insert(site.channels_axis);
+    activations_ = calibrate(base_, calibration_, wanted);
     keep_where([&](const Site& site) {
-      const std::string& problem = found.at(site.input).problem;
+      const std::string& problem = activations_.at(site.input).problem;
       return problem.empty() ? std::string() : fmt::format("its input has {}", problem);
     });
-    form_.scales = scales_of(found, options_.ranges);
-    if (options_.correct_bias)
-      for (const Site& site : form_.sites)
-        form_.means[site.output] = found.at(site.input).means.at(site.channels_axis);
+  }
+
+  std::vector<RangeMethod> ways_of_ranges() const {
+    if (options_.ranges) return {*options_.ranges};
+    // Weights have no percentile.
+    if (!is_static()) return {RangeMethod::kMinMax, RangeMethod::kMse};
+    return {RangeMethod::kMinMax, RangeMethod::kPercentile, RangeMethod::kMse};
+  }
+
+  void use(const TriedForm& way) {
+    form_.ranges = result_.ranges = way.ranges;
+    result_.corrects_bias = way.corrects_bias;
+    form_.scales = scales_of(activations_, way.ranges);
+    form_.means.clear();
+    for (const Site& site : form_.sites)
+      if (way.corrects_bias && site.may_have_bias())
+        form_.means[site.output] = activations_.at(site.input).means.at(site.channels_axis);
+  }
+
+  // As the options say; else as all sites in bytes err least.
+  void choose_form() {
+    const std::vector<RangeMethod> ways = ways_of_ranges();
+    const bool tries_bias = is_static() && !options_.correct_bias &&
+                            std::ranges::any_of(form_.sites, &Site::may_have_bias);
+    if (form_.sites.empty() || (ways.size() == 1 && !tries_bias)) return;
+    for (const RangeMethod ranges : ways)
+      try_form({.ranges = ranges, .corrects_bias = options_.correct_bias.value_or(false)});
+    if (tries_bias) try_form({.ranges = least_tried().ranges, .corrects_bias = true});
+    use(least_tried());
+  }
+
+  void try_form(TriedForm way) {
+    options_.on_progress(fmt::format(
+        "ranges by {}{}", name_of(way.ranges), way.corrects_bias ? ", biases corrected" : ""));
+    use(way);
+    std::set<std::string> all;
+    for (const Site& site : form_.sites) all.insert(site.output);
+    const MeasuredSamples some = choice_.first(kErrorSamples);
+    way.error = error_power(some.reference, outputs_on(in_form(base_, form_, all), some.inputs));
+    result_.tried.push_back(way);
+  }
+
+  const TriedForm& least_tried() const {
+    return *std::ranges::min_element(result_.tried, {}, &TriedForm::error);
   }
 
   // Sites that save no time stay as they are.
@@ -330,7 +373,8 @@ class Quantization {
   MeasuredSamples choice_, statement_;
   std::string scored_;  ///< The output that labels are of; empty: there are none.
   QuantizedForm form_;
-  std::map<std::string, TensorType> types_;  ///< The types of the sites' inputs and outputs.
+  std::map<std::string, Activations> activations_;  ///< Of the values that get a scale.
+  std::map<std::string, TensorType> types_;         ///< The types of the sites' inputs and outputs.
   std::map<std::string, SiteTime> times_;  ///< The times of sites, by output; kTime alone has them.
   std::map<std::string, double> flops_;    ///< The operations of sites, by output.
   std::vector<SiteCost> costs_;            ///< The costs of sites, in the order of form_.sites.

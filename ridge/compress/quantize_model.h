@@ -28,9 +28,11 @@ struct QuantizeOptions {
   static constexpr double kDefaultDrop = 1, kDefaultPoints = 0.5;
 
   QuantizeMethod method = QuantizeMethod::kStatic;
-  RangeMethod ranges = RangeMethod::kMinMax;
-  bool equalize = false;      ///< equalize() before; static alone.
-  bool correct_bias = false;  ///< Biases keep the means of results; static alone.
+  /// How ranges are chosen, and whether biases keep the means of results (static alone). Nothing:
+  /// as it errs least (QuantizeResult::tried).
+  std::optional<RangeMethod> ranges = {};
+  std::optional<bool> correct_bias = {};
+  bool equalize = false;  ///< equalize() before; static alone.
   /// The limit, in percent: of the error's power over the signal's (drop.h), or of samples whose
   /// label is no longer found, where there are labels. Nothing: kDefaultDrop or kDefaultPoints.
   std::optional<double> max_drop = {};
@@ -59,6 +61,14 @@ struct SiteResult {
   bool is_tied = false;  ///< It is worth as much as the one before: the file's order decides.
 };
 
+/// A way that ranges and biases could be chosen, and the error power (drop.h) with all sites in
+/// bytes, on samples of the choice.
+struct TriedForm {
+  RangeMethod ranges = RangeMethod::kMinMax;
+  bool corrects_bias = false;
+  double error = 0;
+};
+
 /// Numbers of samples: those that ranges come from, those that sites are chosen by, and those of
 /// the statement.
 struct SampleCounts {
@@ -72,6 +82,11 @@ struct QuantizeResult {
   EditableModel model;
   std::vector<SiteResult> sites =
       {};  ///< In the order of the choice, then those that have no place.
+  RangeMethod ranges = RangeMethod::kMinMax;
+  bool corrects_bias = false;
+  /// Ways that were tried in turn, each range method before a correction of biases with the best of
+  /// them; none where the options leave no choice.
+  std::vector<TriedForm> tried = {};
   int folded_norms = 0;
   int equalized_pairs = 0;
   SampleCounts samples = {};

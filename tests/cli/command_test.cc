@@ -95,6 +95,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--ranges",
       "--equalize",
       "--correct-bias",
+      "--no-correct-bias",
       "--max-drop",
       "--eval",
       "--gain",

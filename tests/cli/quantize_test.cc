@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -99,6 +100,13 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   EXPECT_EQ(json["statement"]["measure"], "error power");
   EXPECT_GT(json["statement"]["drop_percent"], 0);
   EXPECT_EQ(json["bytes"], std::filesystem::file_size(path("q.onnx")));
+  ASSERT_EQ(json["tried"].size(), 4u);
+  const auto least = std::min_element(
+      json["tried"].begin(), json["tried"].end(), [](const auto& a, const auto& b) {
+        return a["error_power"].template get<double>() < b["error_power"].template get<double>();
+      });
+  EXPECT_EQ((*least)["ranges"], json["ranges"]);
+  EXPECT_EQ((*least)["corrects_bias"], json["corrects_bias"]);
   for (const auto& site : json["sites"]) {
     EXPECT_TRUE(site["quantized"]);
     EXPECT_GT(site["error_power"], 0);
@@ -109,7 +117,12 @@ TEST_F(QuantizeVerb, WritesAModelAndSaysWhatItCosts) {
   EXPECT_THAT(text.out,
               AllOf(HasSubstr("80 of your 160 samples for calibration, 40 for the choice"),
                     HasSubstr("on 40 held-out samples: output 'y' is off by"),
+                    HasSubstr(" % with all sites in bytes, ranges by minmax\n"),
                     HasSubstr("(limit 1 %): within the limit")));
+  const auto asked = report({"--ranges", "mse", "--no-correct-bias"});
+  EXPECT_EQ(asked["ranges"], "mse");
+  EXPECT_FALSE(asked["corrects_bias"]);
+  EXPECT_TRUE(asked["tried"].empty());
 }
 
 // Which sites are faster in bytes is the machine's matter: what is told follows from it.

@@ -208,6 +208,45 @@ TEST(Quantize, CorrectedBiasesKeepTheMeans) {
   EXPECT_LT(mean_off(true), 0.02);
 }
 
+TEST(Quantize, RangesAndBiasesAreThoseOfTheLeastError) {
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    const EditableModel model = editable(model_bytes(conv_parts(seed)));
+    const QuantizeData data = normal_data({1, 3, 8, 8}, 24, seed);
+    const QuantizeResult result = quantize_model(model, data, {.max_drop = kAny});
+    ASSERT_EQ(result.tried.size(), 4u);
+    const TriedForm& least = *std::ranges::min_element(result.tried, {}, &TriedForm::error);
+    EXPECT_EQ(result.ranges, least.ranges);
+    EXPECT_EQ(result.corrects_bias, least.corrects_bias);
+    std::vector<NamedTensors> chosen_by;
+    for (size_t i = 1; i < data.samples.samples.size(); i += 4)
+      chosen_by.push_back(data.samples.samples[i]);
+    for (const TriedForm& way : result.tried) {
+      const QuantizeResult asked = quantize_model(
+          model, data, {.ranges = way.ranges, .correct_bias = way.corrects_bias, .max_drop = kAny});
+      EXPECT_TRUE(asked.tried.empty());
+      EXPECT_EQ(way.error,
+                error_power(outputs_on(model, chosen_by), outputs_on(asked.model, chosen_by)));
+      if (&way != &least) continue;
+      EXPECT_TRUE(asked.model.bytes() == result.model.bytes()) << seed;
+    }
+  }
+}
+
+TEST(Quantize, WhatTheOptionsLeaveOpenIsTried) {
+  const EditableModel model = editable(model_bytes(mlp_parts()));
+  const QuantizeData data = normal_data({1, 16}, 8);
+  const auto tried = [&](QuantizeOptions options) {
+    options.max_drop = kAny;
+    return quantize_model(model, data, options).tried;
+  };
+  EXPECT_EQ(tried({.ranges = RangeMethod::kMse}).size(), 2u);
+  EXPECT_EQ(tried({.correct_bias = true}).size(), 3u);
+  // Scales of activations are each run's own there, and biases stay floats.
+  const std::vector<TriedForm> dynamic = tried({.method = QuantizeMethod::kDynamic});
+  ASSERT_EQ(dynamic.size(), 2u);
+  EXPECT_EQ(dynamic[1].ranges, RangeMethod::kMse);
+}
+
 // Models that Ridge trains, as its exporter writes them.
 TEST(Quantize, ExportedModels) {
   for (const char* name : {"mlp", "cnn", "resnet18"}) {

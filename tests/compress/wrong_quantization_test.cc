@@ -226,7 +226,8 @@ double farthest(const std::vector<Row>& reference, const SampleOutputs& outputs)
 TEST(WrongQuantization, IsNoneOfTheReference) {
   const EditableModel model = editable(model_bytes(mlp_parts()));
   const QuantizeData data = normal_data({1, 16}, 48);
-  const QuantizeResult right = quantize_model(model, data, {.max_drop = 1e9});
+  const QuantizeResult right = quantize_model(
+      model, data, {.ranges = RangeMethod::kMinMax, .correct_bias = false, .max_drop = 1e9});
   ASSERT_EQ(right.quantized(), 3u);
   ASSERT_LT(right.drop, QuantizeOptions::kDefaultDrop);
   const std::vector<NamedTensors>& samples = data.samples.samples;

@@ -122,6 +122,77 @@ TEST(OnnxSource, RowsMayHaveAConstantInCommon) {
   EXPECT_EQ(run_model(model_of(bytes), {{"x", x}}).at("y").at(6 * 20 + 19), 40);
 }
 
+// x (N, T), looked up by rows that are "first + step * row", of all columns: as a Gather of the
+// flattened elements, or as a GatherND of pairs of numbers.
+std::string lookup_of_rows(bool by_pairs, const std::string& first, const std::string& step) {
+  std::vector<ProtoBytes> nodes = {
+      node_bytes("Shape", {"x"}, {"s"}),
+      node_bytes("Gather", {"s", "zero"}, {"n"}),
+      node_bytes("Gather", {"s", "one"}, {"t"}),
+      node_bytes("Sub", {"n", "one"}, {"last"}),
+      node_bytes("Range", {"zero", "n", "one"}, {"numbers"}),
+      node_bytes("Mul", {"numbers", step}, {"steps"}),
+      node_bytes("Add", {"steps", first}, {"taken"}),
+      node_bytes("Range", {"zero", "t", "one"}, {"columns"}),
+      node_bytes("Unsqueeze", {"taken", "axis_1"}, {"rows"}),
+      node_bytes("Unsqueeze", {"columns", "axis_0"}, {"row_of_columns"})};
+  const auto add = [&](const ProtoBytes& node) { nodes.push_back(node); };
+  if (by_pairs) {
+    add(node_bytes("Expand", {"rows", "s"}, {"all_rows"}));
+    add(node_bytes("Expand", {"row_of_columns", "s"}, {"all_columns"}));
+    add(node_bytes("Unsqueeze", {"all_rows", "axis_2"}, {"a"}));
+    add(node_bytes("Unsqueeze", {"all_columns", "axis_2"}, {"b"}));
+    add(node_bytes("Concat", {"a", "b"}, {"pairs"}, {int_attribute("axis", 2)}));
+    add(node_bytes("GatherND", {"x", "pairs"}, {"y"}));
+  } else {
+    add(node_bytes("Mul", {"rows", "t"}, {"begins"}));
+    add(node_bytes("Add", {"begins", "row_of_columns"}, {"places"}));
+    add(node_bytes("Reshape", {"x", "open"}, {"flat"}));
+    add(node_bytes("Gather", {"flat", "places"}, {"y"}));
+  }
+  const auto scalar = [](const char* name, int64_t value) {
+    return tensor_bytes<int64_t>(name, kInt64, {}, {value});
+  };
+  return model_of_nodes(nodes,
+                        {x_of({"N", "T"})},
+                        {scalar("zero", 0),
+                         scalar("one", 1),
+                         scalar("minus_one", -1),
+                         integers_bytes("axis_0", {0}),
+                         integers_bytes("axis_1", {1}),
+                         integers_bytes("axis_2", {2}),
+                         integers_bytes("open", {-1})});
+}
+
+// Exporters write the padding mask of a transformer as a lookup of all of its rows and columns.
+TEST(OnnxSource, RowsStayApartWhereALookupTakesAllOfThemInOrder) {
+  Tensor x({DType::kF32, {5, 3}});
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, static_cast<double>(i * i));
+  for (const bool by_pairs : {false, true}) {
+    const std::string in_order = lookup_of_rows(by_pairs, "zero", "one");
+    EXPECT_EQ(to_string(OnnxSource(model_of(in_order)).outputs()[0]), "y f32[N,T]") << by_pairs;
+    EXPECT_EQ(elements_of(run_model(model_of(in_order), {{"x", x}}).at("y")), elements_of(x));
+    // Backwards, a row depends on another sample; so it does where all are the first or the last.
+    const std::string backwards = lookup_of_rows(by_pairs, "last", "minus_one");
+    EXPECT_EQ(to_string(OnnxSource(model_of(backwards)).outputs()[0]), "y f32[y.0,T]") << by_pairs;
+    const Tensor y = run_model(model_of(backwards), {{"x", x}}).at("y");
+    for (int64_t i = 0; i < y.elements(); ++i)
+      EXPECT_EQ(y.at(i), x.at((4 - i / 3) * 3 + i % 3)) << by_pairs << " " << i;
+    for (const char* const row : {"zero", "last"})
+      EXPECT_EQ(to_string(OnnxSource(model_of(lookup_of_rows(by_pairs, row, "zero"))).outputs()[0]),
+                "y f32[y.0,T]")
+          << by_pairs << " " << row;
+  }
+}
+
+TEST(OnnxSource, RowsThatMeetInAMeanAreNoSamples) {
+  // Each row less the mean of all.
+  const std::vector<ProtoBytes> nodes = {
+      node_bytes("ReduceMean", {"x"}, {"mean"}, {ints_attribute("axes", {0})}),
+      node_bytes("Sub", {"x", "mean"}, {"y"})};
+  EXPECT_EQ(spec_of_y(nodes, {x_of({"N", 3})}), "y f32[y.0,3]");
+}
+
 TEST(OnnxSource, TakesWhatTheFileDeclaresWhereItCannotLook) {
   // Nothing but 5 fits.
   const auto model = [](const std::vector<NamedSize>& y) {

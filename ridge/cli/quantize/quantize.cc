@@ -37,10 +37,11 @@ constexpr int64_t kMostLabelled = 4096;
 constexpr const char* kLabels = "labels";
 
 struct QuantizeVerb {
-  std::string model, weights, data, method = "static", ranges = "minmax", gain = "time", output;
+  std::string model, weights, data, method = "static", ranges, gain = "time", output;
   std::vector<std::string> keep, dims;
   std::optional<double> max_drop;
-  bool equalize = false, correct_bias = false, eval = false, json = false;
+  std::optional<bool> correct_bias;
+  bool equalize = false, eval = false, json = false;
 };
 
 template <NamedEnum E>
@@ -112,13 +113,13 @@ bool run_quantize(const QuantizeVerb& verb) {
   check_stdout();
   check_files(verb);
   check(verb.max_drop.value_or(0) >= 0, "--max-drop must not be negative");
-  const QuantizeOptions options{.method = parse_option<QuantizeMethod>("--method", verb.method),
-                                .ranges = parse_option<RangeMethod>("--ranges", verb.ranges),
-                                .equalize = verb.equalize,
-                                .correct_bias = verb.correct_bias,
-                                .max_drop = verb.max_drop,
-                                .keep = verb.keep,
-                                .gain = parse_option<GainMeasure>("--gain", verb.gain)};
+  QuantizeOptions options{.method = parse_option<QuantizeMethod>("--method", verb.method),
+                          .correct_bias = verb.correct_bias,
+                          .equalize = verb.equalize,
+                          .max_drop = verb.max_drop,
+                          .keep = verb.keep,
+                          .gain = parse_option<GainMeasure>("--gain", verb.gain)};
+  if (!verb.ranges.empty()) options.ranges = parse_option<RangeMethod>("--ranges", verb.ranges);
   apply_threads();
   std::optional<ExportedModel> exported;
   if (!is_onnx_file(verb.model)) exported.emplace(verb.model, verb.weights);
@@ -161,9 +162,15 @@ void add_quantize(CLI::App& app, int& exit_code) {
       verb->method,
       "static: ranges of activations from samples; dynamic: from each run, for products "
       "alone (static)");
-  sub->add_option("--ranges", verb->ranges, "minmax, percentile or mse (minmax)");
+  sub->add_option("--ranges", verb->ranges, "minmax, percentile or mse (that of the least error)");
   sub->add_flag("--equalize", verb->equalize, "Move sizes of weights between convolutions before");
-  sub->add_flag("--correct-bias", verb->correct_bias, "Biases keep the means of results");
+  CLI::Option* const corrects = sub->add_flag_callback(
+      "--correct-bias",
+      [verb] { verb->correct_bias = true; },
+      "Biases keep the means of results (where that lowers the error)");
+  sub->add_flag_callback(
+         "--no-correct-bias", [verb] { verb->correct_bias = false; }, "Biases stay as they are")
+      ->excludes(corrects);
   sub->add_option("--max-drop",
                   verb->max_drop,
                   "Power of the error over that of the output (1); with --eval points of accuracy "

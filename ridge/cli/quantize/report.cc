@@ -15,6 +15,7 @@ using compress::QuantizeResult;
 using compress::Score;
 using compress::SiteResult;
 using compress::SiteTime;
+using compress::TriedForm;
 
 int64_t size_on_disk(const std::string& path) {
   std::error_code error;
@@ -52,6 +53,10 @@ void write_score(JsonWriter& json, std::string_view key, const std::optional<Sco
 }
 
 std::string shares_text(double percent) { return fmt::format("{:.3g} %", percent); }
+
+std::string ranges_text(compress::RangeMethod ranges, bool corrects_bias) {
+  return fmt::format("{}{}", name_of(ranges), corrects_bias ? " with corrected biases" : "");
+}
 
 std::string times_text(const SiteTime& time) {
   return fmt::format("{}, {}", run_time_text(time.as_it_is), run_time_text(time.in_bytes));
@@ -94,10 +99,18 @@ std::string json_report(const QuantizeReport& report) {
   JsonWriter json(text);
   json.begin_object().field("schema", "ridge.quantize/1").field("model", report.files.model);
   json.field("method", name_of(report.options.method));
-  json.field("ranges", name_of(report.options.ranges));
+  json.field("ranges", name_of(result.ranges));
   json.field("folded_norms", result.folded_norms);
   json.field("equalized_pairs", result.equalized_pairs);
-  json.field("corrects_bias", report.options.correct_bias);
+  json.field("corrects_bias", result.corrects_bias);
+  json.key("tried").begin_array();
+  for (const TriedForm& way : result.tried)
+    json.begin_object()
+        .field("ranges", name_of(way.ranges))
+        .field("corrects_bias", way.corrects_bias)
+        .field("error_power", way.error)
+        .end_object();
+  json.end_array();
   json.field("gain", name_of(report.options.gain));
   json.key("samples").begin_object().field("drawn", report.samples.is_drawn);
   const compress::SampleCounts& samples = result.samples;
@@ -131,10 +144,14 @@ std::string text_report(const QuantizeReport& report) {
   std::string text = fmt::format("{}: {}, ranges by {}, {} of {} for calibration{}\n\n",
                                  report.files.model,
                                  name_of(report.options.method),
-                                 name_of(report.options.ranges),
+                                 ranges_text(result.ranges, result.corrects_bias),
                                  result.samples.calibrated,
                                  report.samples.words(report.samples.samples.size()),
                                  apart);
+  for (const TriedForm& way : result.tried)
+    text += fmt::format("  {:>9} with all sites in bytes, ranges by {}\n",
+                        shares_text(100 * way.error),
+                        ranges_text(way.ranges, way.corrects_bias));
   if (result.folded_norms > 0)
     text += fmt::format("  {} batch norms folded into convolutions\n", result.folded_norms);
   if (result.equalized_pairs > 0)

@@ -35,6 +35,16 @@ std::optional<std::vector<int64_t>> known_indices(NodeContext& n, size_t input, 
   return indices;
 }
 
+// Whether these are all places of an axis, in their order. Exporters write out such lookups of a
+// padding mask, by numbers of rows and columns; as a reshape it moves nothing, and keeps rows
+// apart.
+bool is_whole_axis(const std::vector<int64_t>& indices, int64_t size) {
+  if (std::ssize(indices) != size) return false;
+  for (size_t i = 0; i < indices.size(); ++i)
+    if (indices[i] != static_cast<int64_t>(i)) return false;
+  return true;
+}
+
 void gather_of(NodeContext& n) {
   const int64_t axis = normalize_axis(n.integer("axis", 0), n.rank(0), "axis");
   const int64_t size = n.shape(0)[static_cast<size_t>(axis)];
@@ -44,6 +54,7 @@ void gather_of(NodeContext& n) {
   if (checked_elements(n.dtype(0), shape, "gather") == 0)
     return n.give(Known::empty(n.dtype(0), std::move(shape)));
   const auto indices = known_indices(n, 1, size);
+  if (indices && is_whole_axis(*indices, size)) return n.give(reshape(n.value(0), shape));
   if (indices && indices->size() == 1) {
     const int64_t at = indices->front();
     return n.give(reshape(slice(n.value(0), axis, at, at + 1), shape));
@@ -148,6 +159,25 @@ Value part_numbers(NodeContext& n, size_t input, const Shape& shape, size_t batc
   return numbers;
 }
 
+// The known indices (..., K) of the first K axes of `shape` as numbers of its parts below them,
+// none of which is negative; nothing where they are data of a run, or where one is outside.
+std::optional<std::vector<int64_t>> known_part_numbers(NodeContext& n,
+                                                       size_t input,
+                                                       const Shape& shape) {
+  const Known* known = n.known(input);
+  if (known == nullptr) return std::nullopt;
+  const auto depth = static_cast<size_t>(known->shape().back());
+  if (depth < 1 || depth > shape.size()) return std::nullopt;
+  const std::vector<int64_t> all = known->integers();
+  std::vector<int64_t> numbers(all.size() / depth);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t size = shape[i % depth], index = all[i] < 0 ? all[i] + size : all[i];
+    if (index < 0 || index >= size) return std::nullopt;
+    numbers[i / depth] = numbers[i / depth] * size + index;
+  }
+  return numbers;
+}
+
 void gather_nd(NodeContext& n) {
   const Shape& shape = n.shape(0);
   const int64_t batch_dims = n.integer("batch_dims", 0);
@@ -159,8 +189,14 @@ void gather_nd(NodeContext& n) {
         "batch dimensions of {} and {} differ",
         to_string(shape),
         to_string(n.shape(1)));
-  const Value numbers = part_numbers(n, 1, shape, batch);
   const size_t first = batch + static_cast<size_t>(n.shape(1).back());
+  const auto known = batch == 0 ? known_part_numbers(n, 1, shape) : std::nullopt;
+  if (known && is_whole_axis(*known, product(shape, 0, first))) {
+    Shape result(n.shape(1).begin(), n.shape(1).end() - 1);
+    result.insert(result.end(), shape.begin() + static_cast<int64_t>(first), shape.end());
+    return n.give(reshape(n.value(0), result));
+  }
+  const Value numbers = part_numbers(n, 1, shape, batch);
   Shape rows{product(shape, 0, first)};
   rows.insert(rows.end(), shape.begin() + static_cast<int64_t>(first), shape.end());
   n.give(as_numbers(n.value(0), [&](Value x) { return gather(reshape(x, rows), numbers, 0); }));
