@@ -21,6 +21,9 @@ function(ridge_add_kernels out)
   set_source_files_properties(${bytes256} PROPERTIES COMPILE_OPTIONS -mavxvnni)
   file(GLOB_RECURSE bytes512 CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_vnni_avx512.cc)
   set_source_files_properties(${bytes512} PROPERTIES COMPILE_OPTIONS -mavx512vnni)
+  # Tables of bytes by vpermi2b: callers ask cpu_info().vbmi.
+  file(GLOB_RECURSE tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_vbmi_avx512.cc)
+  set_source_files_properties(${tables} PROPERTIES COMPILE_OPTIONS -mavx512vbmi)
   # Unrolled register tiles, of intrinsics alone: a check of every one of them would take the
   # compiler minutes and find nothing.
   if(RIDGE_SANITIZE MATCHES "undefined")

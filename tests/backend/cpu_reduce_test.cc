@@ -200,6 +200,34 @@ Tensor run_argmax(const Tensor& x, int64_t axis) {
   return run_every_way(graph, {{"x", x}}).at("y");
 }
 
+// More rows than sums of 16 bits hold, of the least and the largest bytes, too; and axes that lie
+// apart.
+TEST(CpuReduce, SumsOfBytesAreExact) {
+  Random random(21);
+  const std::vector<std::pair<Shape, Axes>> shapes = {{{3, 900}, {1}},
+                                                      {{2, 40, 20, 3}, {1, 2}},
+                                                      {{270, 530}, {0}},
+                                                      {{2, 7, 7, 65}, {1, 2}},
+                                                      {{5, 300, 1}, {1}},
+                                                      {{4, 127}, {0, 1}},
+                                                      {{3, 5, 100, 2, 7}, {0, 2, 3}}};
+  for (const DType dtype : {DType::kI8, DType::kU8}) {
+    const double least = dtype == DType::kI8 ? -128 : 0, most = least + 255;
+    for (const auto& [shape, axes] : shapes)
+      for (const auto& [low, high] : {std::pair(least, most), {least, least}, {most, most}}) {
+        const Tensor x = random_tensor(random, dtype, shape, low, high);
+        const Tensor sum = run(reduce_sum_i8, x, axes);
+        const auto positions = result_positions(shape, axes);
+        std::vector<double> sums(static_cast<size_t>(sum.elements()), 0.0);
+        for (size_t i = 0; i < positions.size(); ++i)
+          sums[positions[i]] += x.at(static_cast<int64_t>(i));
+        for (size_t i = 0; i < sums.size(); ++i)
+          ASSERT_EQ(sum.at(static_cast<int64_t>(i)), sums[i])
+              << to_string(x.type()) << " over " << to_string(axes);
+      }
+  }
+}
+
 TEST(CpuReduce, ArgMaxTakesTheFirstOfEquals) {
   Random random(14);
   for (DType dtype : kAllDTypes) {

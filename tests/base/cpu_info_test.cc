@@ -84,6 +84,7 @@ TEST(CpuInfo, FeaturesAgreeWithTheCompiler) {
             info.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
   EXPECT_EQ(info.vnni, info.avx512 && __builtin_cpu_supports("avx512vnni"));
+  EXPECT_EQ(info.vbmi, info.avx512 && __builtin_cpu_supports("avx512vbmi"));
   EXPECT_EQ(info.bf16, info.avx512 && __builtin_cpu_supports("avx512bf16"));
   EXPECT_EQ(info.fast_bf16, info.bf16 && __builtin_cpu_is("amd"));
 }

@@ -203,6 +203,51 @@ TEST(QuantizedLayer, ConvolutionMultipliesBytes) {
       }
 }
 
+int64_t count_ops(const Graph& graph, std::string_view name) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& node) {
+    return node->op->name() == name;
+  });
+}
+
+// The mean of the pixels of each channel, of (N, C, H, W) as it comes or behind a pooling of single
+// pixels, which makes an image (N, H, W, C) of it.
+void expect_means(ProtoBytes mean, bool is_pooled) {
+  constexpr int64_t kImages = 2, kChannels = 5, kSide = 21;
+  std::vector<ProtoBytes> nodes{node_bytes("DequantizeLinear", {"x", "s", "z"}, {"n"})};
+  nodes.push_back(
+      is_pooled ? node_bytes("MaxPool", {"n"}, {"d"}, {ints_attribute("kernel_shape", {1, 1})})
+                : node_bytes("Identity", {"n"}, {"d"}));
+  nodes.push_back(std::move(mean));
+  const OnnxModel model = model_of(
+      model_bytes({.nodes = std::move(nodes),
+                   .initializers = {floats_bytes("s", {}, {kScale}),
+                                    tensor_bytes<uint8_t>("z", kUint8, {}, {kZero})},
+                   .inputs = {value_bytes("x", kUint8, {kImages, kChannels, kSide, kSide})},
+                   .outputs = {value_bytes("y", kFloat, {kImages, kChannels, 1, 1})}}));
+  EXPECT_EQ(count_ops(model.import().entries[0], "reduce_sum_i8"), 1);
+  EXPECT_EQ(count_ops(model.import({}, {}, ConvNorms::kAsWritten).entries[0], "reduce_sum_i8"), 0);
+  std::mt19937 random(9);
+  std::vector<double> x(kImages * kChannels * kSide * kSide);
+  for (double& each : x) each = static_cast<double>(random() % 256);
+  const NamedTensors outputs =
+      run_model(model, {{"x", tensor_of({DType::kU8, {kImages, kChannels, kSide, kSide}}, x)}});
+  const std::vector<double> y = elements_of(outputs.at("y"));
+  ASSERT_EQ(std::ssize(y), kImages * kChannels);
+  for (size_t i = 0; i < y.size(); ++i) {
+    double sum = 0;
+    for (size_t j = 0; j < kSide * kSide; ++j) sum += x[i * kSide * kSide + j] - kZero;
+    EXPECT_NEAR(y[i], sum * kScale / (kSide * kSide), 1e-6) << i;
+  }
+}
+
+TEST(QuantizedLayer, MeansAddBytes) {
+  for (const bool is_pooled : {false, true}) {
+    expect_means(node_bytes("GlobalAveragePool", {"d"}, {"y"}), is_pooled);
+    expect_means(node_bytes("ReduceMean", {"d"}, {"y"}, {ints_attribute("axes", {2, 3})}),
+                 is_pooled);
+  }
+}
+
 // Integers that are only taken apart and put together again stay as they are, whatever they are.
 TEST(QuantizedLayer, IntegersThatComeAgainStay) {
   std::vector<double> q;

@@ -23,6 +23,7 @@ std::vector<OpSample> over_axes(std::string op, bool distinct, Build build) {
 }
 
 const OpSamples kSum(over_axes("reduce_sum", false, reduce_sum));
+const OpSamples kSumI8(over_axes("reduce_sum_i8", false, reduce_sum_i8));
 const OpSamples kMean(over_axes("reduce_mean", false, reduce_mean));
 const OpSamples kMax(over_axes("reduce_max", true, reduce_max));
 

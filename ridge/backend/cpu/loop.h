@@ -2,8 +2,9 @@
 //
 // Machine code (jit/) comes first. What it cannot translate, such as functions of f64 that call
 // libm, runs block by block with vector kernels, and so does everything where the setting cpu.jit
-// is off. A loop over rows holds no dropout, and no loop holds gather or scatter-add, which are
-// kernels of their own (gather.cc).
+// is off. Code that makes a byte of one byte runs once, for a table of its results. A loop over
+// rows holds no dropout, and no loop holds gather or scatter-add, which are kernels of their own
+// (gather.cc).
 #pragma once
 
 #include <cstdint>

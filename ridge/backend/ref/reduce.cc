@@ -32,6 +32,10 @@ void reduce_sum(const ReduceSum& op, const Call& call) {
   });
 }
 
+void reduce_sum_i8(const ReduceSumI8& op, const Call& call) {
+  call.write(0, sums<ReduceSumI8, int64_t>(op, call));
+}
+
 void reduce_mean(const ReduceMean& op, const Call& call) {
   std::vector<double> y = sums<ReduceMean, double>(op, call);
   const int64_t count = call.inputs[0].elements() / call.outputs[0].elements();
@@ -74,6 +78,7 @@ void argmax(const ArgMax& op, const Call& call) {
 
 void add_reduce_kernels(KernelTable& table) {
   add_kernel<ReduceSum>(table, reduce_sum);
+  add_kernel<ReduceSumI8>(table, reduce_sum_i8);
   add_kernel<ReduceMean>(table, reduce_mean);
   add_kernel<ReduceMax>(table, reduce_max);
   add_kernel<ArgMax>(table, argmax);

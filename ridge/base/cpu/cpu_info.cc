@@ -59,6 +59,7 @@ void read_features(CpuInfo& info) {
   info.avx512 = info.avx2 && (saved & kAvx512State) == kAvx512State && bit(leaf7.ebx, 16) &&
                 bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
   info.vnni = info.avx512 && bit(leaf7.ecx, 11);
+  info.vbmi = info.avx512 && bit(leaf7.ecx, 1);
   info.avx_vnni = info.avx2 && bit(cpuid(7, 1).eax, 4);
   info.bf16 = info.avx512 && bit(cpuid(7, 1).eax, 5);
   constexpr uint32_t kAuth = 0x68747541;  // of "AuthenticAMD"

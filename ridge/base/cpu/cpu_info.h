@@ -13,6 +13,7 @@ struct CpuInfo {
   bool avx512 = false;     // AVX-512 F, BW, DQ and VL, and all of `avx2`
   bool avx_vnni = false;   // AVX-VNNI, products of bytes in 256 bits, with `avx2`
   bool vnni = false;       // AVX-512 VNNI, with `avx512`
+  bool vbmi = false;       // AVX-512 VBMI, tables of bytes, with `avx512`
   bool bf16 = false;       // AVX-512 BF16, with `avx512`
   bool fast_bf16 = false;  // vdpbf16ps makes twice the products of FP32: AMD's; Intel's makes half
   bool amx = false;        // AMX tiles of bf16 that the system lets this process use, with `bf16`

@@ -9,6 +9,10 @@
 //   ...                                     ...
 //   dv = mul(dh, slope(z))                  z' = add(cast(v), bias)
 //                                           dv = mul(dh, slope(z'))
+//
+// In f32 alone, loops do so for what is made of bytes by a few operations, as the numbers of
+// quantized models are.
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,6 +38,13 @@ struct Recomputation {
   std::map<Place, TensorType> reads;
   std::set<int> ops;
 
+  // Whether what it reads that has so many elements are bytes.
+  bool reads_bytes(int64_t elements) const {
+    const int64_t bytes = large(elements);
+    return bytes > 0 && std::all_of(reads.begin(), reads.end(), [&](const auto& read) {
+             return read.second.elements() < elements || size_of(read.second.dtype) == 1;
+           });
+  }
   // Bytes of what it reads that has so many elements.
   int64_t large(int64_t elements) const {
     int64_t bytes = 0;
@@ -45,8 +56,10 @@ struct Recomputation {
 
 class Rematerializer {
  public:
-  Rematerializer(const Graph& graph, Backend& backend)
+  // `of_bytes_only`: no value is recomputed but from bytes, and without functions.
+  Rematerializer(const Graph& graph, Backend& backend, bool of_bytes_only)
       : graph_(graph),
+        of_bytes_only_(of_bytes_only),
         groups_(graph, backend),
         rewrite_(graph),
         recomputations_(graph.nodes().size()) {
@@ -75,9 +88,10 @@ class Rematerializer {
 
   void find_recomputation(const Node& node) {
     const bool is_view = is_plain_view(node);
+    const DType dtype = node.outputs[0].dtype;
     const bool is_op = is_fusible(node) && !node.is<Dropout>() &&
                        groups_.group(groups_.group_of(node)).is_loop &&
-                       node.outputs[0].dtype == DType::kF32;
+                       (of_bytes_only_ ? is_step_from_bytes(node) : dtype == DType::kF32);
     if (!is_view && !is_op) return;
     Recomputation made;
     for (const Value& input : node.inputs) {
@@ -92,8 +106,16 @@ class Rematerializer {
     }
     if (is_op) made.ops.insert(node.id);
     if (made.ops.empty() || made.ops.size() > kMostOps) return;
-    if (is_op && made.large(node.outputs[0].elements()) > node.outputs[0].bytes()) return;
+    const int64_t elements = node.outputs[0].elements();
+    if (is_op && made.large(elements) > node.outputs[0].bytes()) return;
+    if (is_op && of_bytes_only_ && !made.reads_bytes(elements)) return;
     recomputations_[static_cast<size_t>(node.id)] = std::move(made);
+  }
+
+  static bool is_step_from_bytes(const Node& node) {
+    const DType dtype = node.outputs[0].dtype;
+    return (dtype == DType::kF32 || dtype == DType::kI32) &&
+           node.op->traits().op_class != OpClass::kTranscendental;
   }
 
   void visit(const Node& node) {
@@ -129,17 +151,28 @@ class Rematerializer {
   }
 
   const Graph& graph_;
+  bool of_bytes_only_;
   LoopGroups groups_;
   Rewrite rewrite_;
   std::vector<std::optional<Recomputation>> recomputations_;  // by node; none: it is read as it is
   std::map<std::pair<int, int>, Value> made_;                 // by group and node
 };
 
+bool has_bytes(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+    return std::any_of(node->outputs.begin(), node->outputs.end(), [](const TensorType& type) {
+      return type.dtype == DType::kI8 || type.dtype == DType::kU8;
+    });
+  });
+}
+
 }  // namespace
 
 bool rematerialize_casts(Graph& graph, PassContext& context) {
-  if (context.options.precision == DType::kF32 || !context.backend.stores_16_bits()) return false;
-  Rematerializer rematerializer(graph, context.backend);
+  const bool has_16_bits =
+      context.options.precision != DType::kF32 && context.backend.stores_16_bits();
+  if (!has_16_bits && !has_bytes(graph)) return false;
+  Rematerializer rematerializer(graph, context.backend, !has_16_bits);
   const bool changed = rematerializer.run();
   if (changed) graph = rematerializer.finish();
   return changed;

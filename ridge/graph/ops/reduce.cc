@@ -93,12 +93,14 @@ std::vector<BatchFlow> Reduction<Self>::batch_flow(const BatchFlowContext& c) co
   if (flow.is_none()) return {reduced_none(flow, axes, keepdims)};
   if (!contains(axes, flow.axis))
     return {BatchFlow::split(kept_position(flow.axis, axes, keepdims))};
-  if (std::is_same_v<Self, ReduceSum>) return {BatchFlow::sum()};
+  if (std::is_same_v<Self, ReduceSum> || std::is_same_v<Self, ReduceSumI8>)
+    return {BatchFlow::sum()};
   return {BatchFlow::mixed(std::is_same_v<Self, ReduceMean> ? "the mean runs over the batch"
                                                             : "the maximum runs over the batch")};
 }
 
 template class Reduction<ReduceSum>;
+template class Reduction<ReduceSumI8>;
 template class Reduction<ReduceMean>;
 template class Reduction<ReduceMax>;
 
@@ -125,12 +127,26 @@ Value reduce_sum(Value x, std::vector<int64_t> axes, bool keepdims) {
   return reduce<ReduceSum>(x, std::move(axes), keepdims);
 }
 
+Value reduce_sum_i8(Value x, std::vector<int64_t> axes, bool keepdims) {
+  return reduce<ReduceSumI8>(x, std::move(axes), keepdims);
+}
+
 Value reduce_mean(Value x, std::vector<int64_t> axes, bool keepdims) {
   return reduce<ReduceMean>(x, std::move(axes), keepdims);
 }
 
 Value reduce_max(Value x, std::vector<int64_t> axes, bool keepdims) {
   return reduce<ReduceMax>(x, std::move(axes), keepdims);
+}
+
+// ---- sums of bytes ----
+
+std::vector<TensorType> ReduceSumI8::infer(std::span<const TensorType> inputs) const {
+  return {{DType::kI32, Reduction::infer(inputs)[0].shape}};
+}
+
+std::vector<Value> ReduceSumI8::expand(std::span<const Value> inputs) const {
+  return {reduce_sum(cast(inputs[0], DType::kI32), axes, keepdims)};
 }
 
 // ---- argmax ----
@@ -163,6 +179,7 @@ Value argmax(Value x, int64_t axis) {
 
 void register_reduce(OpRegistry& r) {
   r.add<ReduceSum>();
+  r.add<ReduceSumI8>();
   r.add<ReduceMean>();
   r.add<ReduceMax>();
   r.add<ArgMax>();

@@ -41,6 +41,20 @@ class ReduceSum final : public Reduction<ReduceSum> {
   static constexpr OpTraits kTraits = reduction_traits("reduce_sum", kNumbers, {.joint = 1});
 };
 
+/// The sums of bytes, i8 or u8, as i32, modulo 2^32: the same bits in any order. No gradient.
+class ReduceSumI8 final : public Reduction<ReduceSumI8> {
+ public:
+  static constexpr OpTraits kTraits{.name = "reduce_sum_i8",
+                                    .min_inputs = 1,
+                                    .max_inputs = 1,
+                                    .dtypes = dtype_set(DType::kI8, DType::kU8),
+                                    .op_class = OpClass::kReduction,
+                                    .gradient = Gradient::kNone,
+                                    .linear = {.joint = 1}};
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
+};
+
 class ReduceMean final : public Reduction<ReduceMean> {
  public:
   static constexpr OpTraits kTraits = reduction_traits("reduce_mean", kFloats, {.joint = 1});
@@ -77,6 +91,7 @@ class ArgMax final : public OpOf<ArgMax> {
 
 // Builders: axes may be negative, in any order; without axes, all of them.
 Value reduce_sum(Value x, std::vector<int64_t> axes = {}, bool keepdims = false);
+Value reduce_sum_i8(Value x, std::vector<int64_t> axes = {}, bool keepdims = false);
 Value reduce_mean(Value x, std::vector<int64_t> axes = {}, bool keepdims = false);
 Value reduce_max(Value x, std::vector<int64_t> axes = {}, bool keepdims = false);
 Value argmax(Value x, int64_t axis);

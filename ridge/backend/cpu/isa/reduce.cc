@@ -94,6 +94,57 @@ void reduce_integers(const ReduceStage& s, const void* x, void* y, int64_t begin
   }
 }
 
+// ---- bytes ----
+
+// Adds n rows of x, each `stride` elements behind the other, to `columns` sums. Some rows at a time
+// are added in 16 bits.
+template <typename T>
+void add_rows_of_bytes(const T* x, int64_t stride, int64_t n, int64_t columns, uint32_t* sum) {
+  using Short = std::conditional_t<std::is_signed_v<T>, int16_t, uint16_t>;
+  constexpr int64_t kRows = 256;  // of -128, or of 255, are within 16 bits
+  alignas(64) Short part[kReduceColumns];
+  for (int64_t first = 0; first < n; first += kRows) {
+    const int64_t rows = least(kRows, n - first);
+    for (int64_t j = 0; j < columns; ++j) part[j] = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* const row = x + (first + r) * stride;
+      RIDGE_INDEPENDENT
+      for (int64_t j = 0; j < columns; ++j) part[j] = static_cast<Short>(part[j] + row[j]);
+    }
+    for (int64_t j = 0; j < columns; ++j) sum[j] += static_cast<uint32_t>(int32_t{part[j]});
+  }
+}
+
+// A row is some columns one below the other, and a rest.
+template <typename T>
+uint32_t sum_of_row(const T* x, int64_t n) {
+  constexpr int64_t kColumns = 128;
+  alignas(64) uint32_t sum[kColumns] = {};
+  add_rows_of_bytes(x, kColumns, n / kColumns, kColumns, sum);
+  uint32_t all = 0;
+  for (const uint32_t each : sum) all += each;
+  for (int64_t i = n - n % kColumns; i < n; ++i) all += static_cast<uint32_t>(int32_t{x[i]});
+  return all;
+}
+
+template <typename T>
+void sum_bytes(const T* x, int32_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end) {
+  for (int64_t outer = begin; outer < end; ++outer) {
+    const T* const from = x + outer * n * inner;
+    int32_t* const to = y + outer * inner;
+    if (inner == 1) {
+      *to = static_cast<int32_t>(sum_of_row(from, n));
+      continue;
+    }
+    for (int64_t j = 0; j < inner; j += kReduceColumns) {
+      const int64_t columns = least(kReduceColumns, inner - j);
+      alignas(64) uint32_t sum[kReduceColumns] = {};
+      add_rows_of_bytes(from + j, inner, n, columns, sum);
+      __builtin_memcpy(to + j, sum, static_cast<size_t>(columns) * sizeof(int32_t));
+    }
+  }
+}
+
 // ---- argmax ----
 
 template <typename A>
@@ -189,6 +240,8 @@ constexpr ReduceKernels make_kernels() {
   fill(k);
   k.add_rows[0] = add_rows<double>;
   k.add_rows[1] = add_rows<float>;
+  k.sum_i8 = sum_bytes<int8_t>;
+  k.sum_u8 = sum_bytes<uint8_t>;
   return k;
 }
 

@@ -29,6 +29,12 @@ using ReduceKernel =
 using ArgMaxKernel =
     void (*)(const void* x, int64_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end);
 
+/// y (outer, inner) = the sums, modulo 2^32, over the middle axis of bytes x (outer, n, inner), for
+/// the outer positions [begin, end).
+template <typename T>
+using SumBytesKernel =
+    void (*)(const T* x, int32_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end);
+
 /// Adds n rows of x, `columns` wide each, to `sum`, one after the other: call after call gives the
 /// sum of a chunk as a stage does, where `sum` starts at zero.
 using AddRowsKernel = void (*)(const void* x, int64_t n, int64_t columns, void* sum);
@@ -39,6 +45,8 @@ struct ReduceKernels {
   ReduceKernel max[kElements];
   ArgMaxKernel argmax[kElements];
   AddRowsKernel add_rows[2];  // for f64 and f32
+  SumBytesKernel<int8_t> sum_i8;
+  SumBytesKernel<uint8_t> sum_u8;
 };
 
 namespace avx2 {

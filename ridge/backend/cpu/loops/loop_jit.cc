@@ -7,6 +7,7 @@
 #include "ridge/backend/cpu/jit/lower.h"
 #include "ridge/backend/cpu/loop.h"
 #include "ridge/backend/cpu/loops/loop_random.h"
+#include "ridge/backend/cpu/loops/loop_table.h"
 #include "ridge/base/settings.h"
 
 namespace ridge::cpu {
@@ -72,17 +73,22 @@ class JitLoop final : public LoopKernel {
   std::vector<Reduction> reductions_;
 };
 
-}  // namespace
-
-std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop) {
-  if (has_dropout(loop)) return make_random_loop(loop, make_jit_loop);
-  if (!settings().get_bool("cpu.jit")) return nullptr;
+std::unique_ptr<LoopKernel> make_plain_loop(const Loop& loop) {
   const jit::Target target = has_avx512() ? jit::Target::kAvx512 : jit::Target::kAvx2;
   const auto program = jit::lower(loop, target == jit::Target::kAvx512);
   if (!program) return nullptr;
   auto made = std::make_unique<JitLoop>(*program, target);
   if (!made->is_complete()) return nullptr;
   return made;
+}
+
+}  // namespace
+
+std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop) {
+  if (has_dropout(loop)) return make_random_loop(loop, make_jit_loop);
+  if (!settings().get_bool("cpu.jit")) return nullptr;
+  if (is_function_of_byte(loop)) return make_table_loop(loop, make_plain_loop);
+  return make_plain_loop(loop);
 }
 
 }  // namespace ridge::cpu

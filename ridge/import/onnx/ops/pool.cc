@@ -12,6 +12,7 @@
 #include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/expansion.h"
+#include "ridge/import/onnx/ops/quantize.h"
 #include "ridge/import/onnx/ops/window.h"
 
 namespace ridge::onnx {
@@ -174,7 +175,11 @@ void global(NodeContext& n, F&& reduce) {
 }
 
 void global_average_pool(NodeContext& n) {
-  global(n, [](Value x, const auto& axes) { return reduce_mean(x, axes, true); });
+  const bool is_image = n.is_image(0);
+  global(n, [&](Value x, const std::vector<int64_t>& axes) {
+    const Value mean = mean_of_bytes(n, axes, is_image);
+    return mean ? mean : reduce_mean(x, axes, true);
+  });
 }
 
 void global_max_pool(NodeContext& n) {

@@ -427,6 +427,26 @@ Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t g
                    scaled_back(n, *a, *b, n.has(2) ? n.value(2) : Value{}));
 }
 
+Value mean_of_bytes(NodeContext& n, const std::vector<int64_t>& axes, bool is_image) {
+  if (!may_multiply_bytes(n) || axes.empty()) return {};
+  const Dequantized* const from = n.datum(0)->dequantized.get();
+  if (from == nullptr || n.dtype(0) != DType::kF32 || from->scale->dtype != DType::kF32) return {};
+  const DType dtype = from->integers->dtype;
+  const bool has_one = numel(from->scale->shape) == 1;
+  if (!has_one || (dtype != DType::kI8 && dtype != DType::kU8) || from->integers->known) return {};
+  ImportContext& import = n.import();
+  const Value x = is_image ? import.image(*from->integers) : import.value(*from->integers);
+  int64_t count = 1;
+  for (const int64_t axis : axes) count *= x.dim(axis);
+  constexpr int64_t kMost = int64_t{1} << 22;  // whose sum, less the zero points, is within i32
+  if (count > kMost) return {};
+  Value sum = reduce_sum_i8(x, axes, true);
+  const auto like = [&](Value of) { return broadcast(of, sum.shape()); };
+  if (const Value zero = lanes_of(n, from->zero))
+    sum = sum - like(cast(zero, DType::kI32) * static_cast<double>(count));
+  return cast(sum, DType::kF32) * like(lanes_of(n, from->scale) / static_cast<double>(count));
+}
+
 std::span<const OpRow> quantize_ops() { return kQuantizeOps; }
 
 }  // namespace ridge::onnx

@@ -17,4 +17,9 @@ Value product_of_bytes(NodeContext& n, bool transpose_b = false, Value bias = {}
 /// C).
 Value convolution_of_bytes(NodeContext& n, const WindowFields& window, int64_t groups);
 
+/// The mean over `axes`, which stay with size 1, of input 0, where that was made of bytes by one
+/// scale: by their sum. With `is_image` axes and result are those of the image (N, H, W, C). Null
+/// where that does not hold, and where the model is imported as written.
+Value mean_of_bytes(NodeContext& n, const std::vector<int64_t>& axes, bool is_image);
+
 }  // namespace ridge::onnx

@@ -9,6 +9,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/axes.h"
+#include "ridge/import/onnx/ops/quantize.h"
 
 namespace ridge::onnx {
 namespace {
@@ -87,6 +88,14 @@ void give_unreduced(NodeContext& n) {
   n.give(reshape(kReduce(reshape(x, {count, 1}), {1}), x.shape()));
 }
 
+// Of input 0, maybe as an image, which is no scalar.
+template <Reduce kReduce>
+Value reduced(NodeContext& n, const Axes& axes, bool is_image) {
+  if constexpr (kReduce == mean)
+    if (const Value y = mean_of_bytes(n, axes, is_image)) return y;
+  return kReduce(is_image ? n.image(0) : n.value(0), axes);
+}
+
 template <Reduce kReduce>
 void reduce(NodeContext& n) {
   Axes axes = n.list_or_input("axes", 1);
@@ -99,14 +108,14 @@ void reduce(NodeContext& n) {
   const bool keeps = n.integer("keepdims", 1) != 0;
   const bool is_spatial = axes == Axes{2, 3};  // then the order of what is left is the same
   if (n.is_image(0) && (keeps || is_spatial)) {
-    const Value y = kReduce(n.image(0), normalized_axes(image_axes(axes), 4));
+    const Value y = reduced<kReduce>(n, normalized_axes(image_axes(axes), 4), true);
     return keeps ? n.give_image(0, y) : n.give(reshape(y, {y.dim(0), y.dim(3)}));
   }
-  const Value x = n.value(0);
   // A scalar is one row.
-  const Value rows = x.rank() == 0 ? reshape(x, {1}) : x;
-  const Value y = kReduce(rows, x.rank() == 0 ? Axes{0} : axes);
-  n.give(keeps && x.rank() > 0 ? y : reshape(y, without(x.shape(), axes)));
+  const bool is_scalar = n.rank(0) == 0;
+  const Value y =
+      is_scalar ? kReduce(reshape(n.value(0), {1}), {0}) : reduced<kReduce>(n, axes, false);
+  n.give(keeps && !is_scalar ? y : reshape(y, without(n.shape(0), axes)));
 }
 
 constexpr OpRow kReduceOps[] = {
