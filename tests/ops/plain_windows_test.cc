@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/conv_i8.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
@@ -122,6 +123,35 @@ TEST(PlainWindows, Convolutions) {
       Conv2dGradWeight dw;
       dw.window = drawn.window, dw.groups = groups, dw.size = drawn.kernel;
       return add_node(std::move(dw), {b.input(x), b.input(y)});
+    });
+  }
+}
+
+// Pixels beyond the image are the zero point.
+TEST(PlainWindows, ConvolutionsOfBytes) {
+  constexpr DType kResults[] = {DType::kI32, DType::kF32, DType::kI8, DType::kU8};
+  for (uint64_t seed = 1; seed <= static_cast<uint64_t>(cases(200)); ++seed) {
+    RandomWindow drawn(seed, false);
+    const int64_t groups = seed % 3 == 0 ? drawn.random.integer(2, 3) : 1;
+    const int64_t in = drawn.random.integer(1, 4), out = groups * drawn.random.integer(1, 4);
+    if (seed % 4 == 0) drawn.kernel = {1, 1}, drawn.window = {};  // single pixels
+    const DType of_x = drawn.random.chance(0.5) ? DType::kI8 : DType::kU8,
+                of_w = drawn.random.chance(0.5) ? DType::kI8 : DType::kU8;
+    const Shape x{drawn.images, drawn.size[0], drawn.size[1], groups * in};
+    const Shape w{drawn.kernel[0], drawn.kernel[1], in, out};
+    expect_alike(of_x, seed, [&](CaseBuilder& b) {
+      const auto bytes = [&](DType dtype, const Shape& shape) {
+        const int64_t least = dtype == DType::kI8 ? -128 : 0;
+        return b.indices(dtype, shape, least, least + 255);
+      };
+      Conv2dI8 op;
+      op.window = drawn.window, op.groups = groups, op.to = kResults[seed % 4];
+      std::vector<Value> inputs{
+          bytes(of_x, x), bytes(of_w, w), bytes(of_x, {}), bytes(of_w, {out})};
+      if (op.is_scaled()) inputs.push_back(b.input(DType::kF32, {out}, 1e-4, 1e-3));
+      if (op.is_rounded()) inputs.push_back(bytes(op.to, {}));
+      if (op.is_scaled()) inputs.push_back(b.indices(DType::kI32, {out}, -60'000, 60'000));
+      return add_node(std::move(op), inputs);
     });
   }
 }

@@ -1,6 +1,7 @@
 // Matrix products of bytes by cuBLASLt, over a stand-in that multiplies on the host, and refuses
 // what NVIDIA's reference says that the library does.
 #include "ridge/backend/cuda/blas/matmul_i8.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "tests/backend/cuda/blas_test.h"
 #include "tests/backend/cuda_kernels/byte_product_forms.h"
 #include "tests/support/errors.h"
