@@ -75,8 +75,9 @@ def first_line(text):
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def quantize(model, data, folder, program=PROGRAM, transformer=""):
-    """Files of all ways in `folder`; for each that is missing, the reason. `transformer` is family, heads and width."""
+def quantize(model, data, folder, program=PROGRAM, transformer="", most_drop=None):
+    """Files of all ways in `folder`; for each that is missing, the reason. `transformer` is family, heads and width;
+    `most_drop` is the limit of `ridge quantize`, in percent, where it is not that verb's own."""
     words = [FILES, model, data, folder, "--transformer", transformer]
     if needs_seven_bits():
         words.append("--seven-bits")
@@ -88,18 +89,19 @@ def quantize(model, data, folder, program=PROGRAM, transformer=""):
             sys.exit(f"quantized_files.py failed: {first_line(done.stderr)}")
         failed.update(json.loads(done.stdout.splitlines()[-1]))
     own = folder / "ridge.onnx"
-    if not own.exists() and (reason := quantize_by_ridge(program, model, data, own)):
+    if not own.exists() and (reason := quantize_by_ridge(program, model, data, own, most_drop)):
         failed["ridge.onnx"] = reason
     return failed
 
 
-def quantize_by_ridge(program, model, data, path):
+def quantize_by_ridge(program, model, data, path, most_drop):
     """Why there is no file, or nothing."""
     if not pathlib.Path(program).exists():
         return f"{program} is missing: ./dev build"
     if subprocess.run([program, "quantize", "--help"], capture_output=True).returncode != 0:
         return "this ridge has no verb quantize"
     words = [program, "quantize", model, "--data", data, "--method", "static", "-o", path]
+    words += [] if most_drop is None else ["--max-drop", str(most_drop)]
     done = subprocess.run(words, capture_output=True, text=True)
     return None if done.returncode == 0 else first_line(done.stderr)
 

@@ -246,7 +246,7 @@ class Quantization {
         form_.means[site.output] = activations_.at(site.input).means.at(site.channels_axis);
   }
 
-  // As the options say; else as all sites in bytes err least.
+  // The way that the options say, else the one by which all sites in bytes err least.
   void choose_form() {
     const std::vector<RangeMethod> ways = ways_of_ranges();
     const bool tries_bias = is_static() && !options_.correct_bias &&
@@ -373,7 +373,7 @@ class Quantization {
   MeasuredSamples choice_, statement_;
   std::string scored_;  ///< The output that labels are of; empty: there are none.
   QuantizedForm form_;
-  std::map<std::string, Activations> activations_;  ///< Of the values that get a scale.
+  std::map<std::string, Activations> activations_;  ///< By value that gets a scale.
   std::map<std::string, TensorType> types_;         ///< The types of the sites' inputs and outputs.
   std::map<std::string, SiteTime> times_;  ///< The times of sites, by output; kTime alone has them.
   std::map<std::string, double> flops_;    ///< The operations of sites, by output.
