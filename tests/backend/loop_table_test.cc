@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cpu/isa/table_kernels.h"
+#include "ridge/backend/cpu/isa/table/table_kernels.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"

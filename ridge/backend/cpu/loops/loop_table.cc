@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/backend/cpu/isa/table_kernels.h"
+#include "ridge/backend/cpu/isa/table/table_kernels.h"
 
 namespace ridge::cpu {
 namespace {

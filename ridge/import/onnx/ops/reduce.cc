@@ -88,7 +88,7 @@ void give_unreduced(NodeContext& n) {
   n.give(reshape(kReduce(reshape(x, {count, 1}), {1}), x.shape()));
 }
 
-// Of input 0, maybe as an image, which is no scalar.
+// Reduces input 0, which is no scalar, or the image that it is.
 template <Reduce kReduce>
 Value reduced(NodeContext& n, const Axes& axes, bool is_image) {
   if constexpr (kReduce == mean)

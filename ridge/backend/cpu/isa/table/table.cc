@@ -1,7 +1,7 @@
 // Functions of a byte by vpshufb, which looks 16 bytes up: once for each of the 16 rows of a table.
 #include <immintrin.h>
 
-#include "ridge/backend/cpu/isa/table_kernels.h"
+#include "ridge/backend/cpu/isa/table/table_kernels.h"
 
 namespace ridge::cpu::RIDGE_ISA {
 

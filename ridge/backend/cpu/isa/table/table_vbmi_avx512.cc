@@ -1,7 +1,7 @@
 // Functions of a byte by vpermi2b, which looks 128 bytes up.
 #include <immintrin.h>
 
-#include "ridge/backend/cpu/isa/table_kernels.h"
+#include "ridge/backend/cpu/isa/table/table_kernels.h"
 
 namespace ridge::cpu::avx512 {
 
