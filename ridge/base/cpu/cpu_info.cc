@@ -151,8 +151,8 @@ double cgroup_cpu_quota(const std::string& root) {
 }
 
 double short_product_speed() {
-  // An instruction of AVX512-BF16 does twice the products of one of FP32 where it is fast, one of AMX
-  // 16 times; what brings the operands along takes a part of that.
+  // An instruction of AVX512-BF16 does twice the products of one of FP32 where it is fast, one of
+  // AMX 16 times; what brings the operands along takes a part of that.
   constexpr double kAvx512 = 2, kAmx = 8;
   const CpuInfo& info = cpu_info();
   return info.amx ? kAmx : info.fast_bf16 ? kAvx512 : 1;
