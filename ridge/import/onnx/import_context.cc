@@ -28,6 +28,7 @@ constexpr double kFoldedWork = 1 << 26;
 constexpr double kAllFoldedWork = 1 << 29;
 constexpr double kSmallFoldedWork = 1 << 14;
 constexpr double kFoldedNode = 1 << 13;  // the work of computing anything at all
+constexpr int64_t kMostFoldedDequantized = 4096;
 // Bytes that an import may make beside four times those that it reads.
 constexpr size_t kMadeBytes = size_t{1} << 30;
 constexpr size_t kNodesNamed = 10;
@@ -390,6 +391,12 @@ std::optional<std::vector<DatumPtr>> ImportContext::fold(const OpRow& row,
   NodeContext context(*this, node, inputs, scope, scratch);
   row.build(context);
   std::vector<DatumPtr> results = context.results();
+  // Products read the bytes of such weights, and nobody the numbers that these stand for.
+  const bool has_byte_weights = std::ranges::any_of(results, [](const DatumPtr& result) {
+    return result != nullptr && result->dequantized != nullptr &&
+           numel(result->shape) > kMostFoldedDequantized;
+  });
+  if (has_byte_weights) return std::nullopt;
   const auto is_computed = [&](const DatumPtr& result) {
     return result != nullptr && !result->known && result->value;
   };
