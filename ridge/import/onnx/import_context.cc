@@ -109,6 +109,14 @@ Value triangle_of(Graph& graph, const Known& known) {
   return where(ge(row, column), element(0), element(1));
 }
 
+// Products read the bytes of such weights, and nobody the numbers that these stand for.
+bool are_byte_weights(const std::vector<DatumPtr>& results) {
+  return std::ranges::any_of(results, [](const DatumPtr& result) {
+    return result != nullptr && result->dequantized != nullptr &&
+           numel(result->shape) > kMostFoldedDequantized;
+  });
+}
+
 Cost cost_of(const Graph& graph) {
   Cost total;
   for (const auto& node : graph.nodes()) {
@@ -391,12 +399,7 @@ std::optional<std::vector<DatumPtr>> ImportContext::fold(const OpRow& row,
   NodeContext context(*this, node, inputs, scope, scratch);
   row.build(context);
   std::vector<DatumPtr> results = context.results();
-  // Products read the bytes of such weights, and nobody the numbers that these stand for.
-  const bool has_byte_weights = std::ranges::any_of(results, [](const DatumPtr& result) {
-    return result != nullptr && result->dequantized != nullptr &&
-           numel(result->shape) > kMostFoldedDequantized;
-  });
-  if (has_byte_weights) return std::nullopt;
+  if (are_byte_weights(results)) return std::nullopt;
   const auto is_computed = [&](const DatumPtr& result) {
     return result != nullptr && !result->known && result->value;
   };
