@@ -373,7 +373,7 @@ class Quantization {
   MeasuredSamples choice_, statement_;
   std::string scored_;  ///< The output that labels are of; empty: there are none.
   QuantizedForm form_;
-  std::map<std::string, Activations> activations_;  ///< By value that gets a scale.
+  std::map<std::string, Activations> activations_;  ///< The activations of values that get a scale.
   std::map<std::string, TensorType> types_;         ///< The types of the sites' inputs and outputs.
   std::map<std::string, SiteTime> times_;  ///< The times of sites, by output; kTime alone has them.
   std::map<std::string, double> flops_;    ///< The operations of sites, by output.

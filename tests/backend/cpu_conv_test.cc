@@ -201,8 +201,9 @@ TEST(CpuConv, LargerThanAChunk) {
     for (const Case& c : large) check_case(c, kFloatDTypes[i], 1);
 }
 
-// By tiles and by vdpbf16ps, as far as they are here: several chains of depth, pixels of several
-// chunks, groups, strides, windows beyond the edge.
+// The choices by tiles and by vdpbf16ps, as far as the machine has them, are near the sums of the
+// definition: with several chains of depth, pixels of several chunks, groups, strides and windows
+// beyond the edge.
 TEST(CpuConv, MultipliesBf16) {
   const WindowFields same{{1, 1}, {1, 1, 1, 1}, {1, 1}}, half{{2, 2}, {1, 1, 1, 1}, {1, 1}};
   const Case windows[] = {{{2, 9, 11, 96}, {3, 3, 96, 40}, same},

@@ -45,6 +45,12 @@ struct Loop {
   std::vector<LoopOp> ops;
   std::vector<LoopResult> results;
   int64_t elements = 0;  ///< Elements of the tensors that the loop goes over; dropout alone asks.
+
+  /// The dtype of a value: inputs come first, then the results of the ops.
+  DType dtype_of(int value) const {
+    const auto at = static_cast<size_t>(value);
+    return at < inputs.size() ? inputs[at].dtype : ops[at - inputs.size()].dtype;
+  }
 };
 
 /// One pass. Stored results may lie exactly over inputs of the same element size; anything else

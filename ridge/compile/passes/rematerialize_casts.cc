@@ -10,8 +10,8 @@
 //   dv = mul(dh, slope(z))                  z' = add(cast(v), bias)
 //                                           dv = mul(dh, slope(z'))
 //
-// In f32 alone, loops do so for what is made of bytes by a few operations, as the numbers of
-// quantized models are.
+// Without 16 bits, loops recompute only what a few operations make of bytes, as the numbers of
+// quantized models are made.
 #include <algorithm>
 #include <map>
 #include <optional>

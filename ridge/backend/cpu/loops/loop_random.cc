@@ -105,17 +105,12 @@ class RandomLoop final : public LoopKernel {
  public:
   RandomLoop(const Loop& loop, std::vector<Mask> masks, std::unique_ptr<LoopKernel> inner)
       : masks_(std::move(masks)), inner_(std::move(inner)) {
-    const auto dtype_of = [&](int value) {
-      const auto at = static_cast<size_t>(value);
-      return at < loop.inputs.size() ? loop.inputs[at].dtype
-                                     : loop.ops[at - loop.inputs.size()].dtype;
-    };
     for (const LoopInput& each : loop.inputs)
       input_steps_.push_back(each.uniform ? 0 : size_of(each.dtype));
     for (const LoopResult& each : loop.results) {
       const bool is_stored = each.kind == LoopResult::kStore;
       reduces_ = reduces_ || !is_stored;
-      result_steps_.push_back(is_stored ? size_of(dtype_of(each.value)) : 0);
+      result_steps_.push_back(is_stored ? size_of(loop.dtype_of(each.value)) : 0);
     }
   }
 

@@ -139,8 +139,8 @@ class ScalarLoop final : public LoopKernel {
       if (!is_known) return false;
     }
     for (const LoopResult& result : loop.results)
-      if (result.kind != LoopResult::kStore && dtype_in(loop, result.value) != DType::kF64 &&
-          dtype_in(loop, result.value) != DType::kF32)
+      if (result.kind != LoopResult::kStore && loop.dtype_of(result.value) != DType::kF64 &&
+          loop.dtype_of(result.value) != DType::kF32)
         return false;
     return true;
   }
@@ -172,12 +172,7 @@ class ScalarLoop final : public LoopKernel {
   }
 
  private:
-  static DType dtype_in(const Loop& loop, int value) {
-    const auto at = static_cast<size_t>(value);
-    return at < loop.inputs.size() ? loop.inputs[at].dtype
-                                   : loop.ops[at - loop.inputs.size()].dtype;
-  }
-  DType dtype(int value) const { return dtype_in(loop_, value); }
+  DType dtype(int value) const { return loop_.dtype_of(value); }
 
   void load(const void* from, int64_t i, int value, std::vector<Cell>& cells) const {
     const size_t size = size_of(dtype(value));

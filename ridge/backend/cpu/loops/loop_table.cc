@@ -9,11 +9,6 @@
 namespace ridge::cpu {
 namespace {
 
-DType dtype_of(const Loop& loop, int value) {
-  const auto at = static_cast<size_t>(value);
-  return at < loop.inputs.size() ? loop.inputs[at].dtype : loop.ops[at - loop.inputs.size()].dtype;
-}
-
 class TableLoop final : public LoopKernel {
  public:
   explicit TableLoop(const LoopKernel& kernel) {
@@ -45,7 +40,7 @@ bool is_function_of_byte(const Loop& loop) {
   const LoopInput& input = loop.inputs[0];
   const LoopResult& result = loop.results[0];
   return !input.uniform && (input.dtype == DType::kI8 || input.dtype == DType::kU8) &&
-         result.kind == LoopResult::kStore && size_of(dtype_of(loop, result.value)) == 1;
+         result.kind == LoopResult::kStore && size_of(loop.dtype_of(result.value)) == 1;
 }
 
 std::unique_ptr<LoopKernel> make_table_loop(const Loop& loop,

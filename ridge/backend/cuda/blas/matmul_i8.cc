@@ -80,7 +80,7 @@ SignedBytes signed_bytes(Value x, bool copies) {
   return {{&loop, 0}, loop.outputs.size() > 1 ? Value{&loop, 1} : x};
 }
 
-// With so many rows and so much depth; zeros are added.
+// Pads the bytes (..., rows, depth) with zeros to that many rows and that depth.
 Value padded_to(Value bytes, int64_t rows, int64_t depth) {
   std::vector<int64_t> low(bytes.shape().size(), 0), high = low;
   high[high.size() - 2] = rows - bytes.dim(-2);

@@ -30,7 +30,7 @@ BlasType blas_type(DType dtype) {
   }
 }
 
-// In what products are summed, and the type of the factors alpha and beta.
+// The type that products are summed in, and that of the factors alpha and beta.
 struct Sums {
   BlasCompute compute;
   BlasType scale;

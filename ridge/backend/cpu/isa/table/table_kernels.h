@@ -15,7 +15,7 @@ void look_up(const uint8_t* table, const uint8_t* x, uint8_t* y, int64_t n);
 }
 namespace avx512 {
 void look_up(const uint8_t* table, const uint8_t* x, uint8_t* y, int64_t n);
-/// With AVX512-VBMI.
+/// The same by AVX512-VBMI, which the machine must have.
 void look_up_by_vbmi(const uint8_t* table, const uint8_t* x, uint8_t* y, int64_t n);
 }  // namespace avx512
 
